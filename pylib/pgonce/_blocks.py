@@ -1,0 +1,273 @@
+"""Context managers and decorators: work under a grant, on a connection of our own, with a heartbeat."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from . import _functions as functions
+from ._errors import Denied, InvalidArgument
+from ._hold import Ask, Hold, acquire, logger
+from ._spans import Span, span
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ._claim import Claim
+    from ._connection import Conn, Dsn
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_TTL = timedelta(seconds=60)
+
+
+class Holder:
+    """What a block works under."""
+
+    def __init__(self, hold: Hold) -> None:
+        self._hold = hold
+
+    @property
+    def claim(self) -> Claim:
+        return self._hold.claim
+
+    @property
+    def token(self) -> int:
+        return self._hold.token
+
+    @property
+    def held(self) -> bool:
+        """False as soon as somebody else could be granted, and then for ever."""
+        return self._hold.held
+
+    def check(self) -> None:
+        """Raise ``NotHeld`` if it is held no more."""
+        self._hold.check()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.claim.name} {self.claim.key}, token {self.token}>"
+
+
+class Run(Holder):
+    """A window or an operation; ``result``, if set, is stored when the block ends well."""
+
+    result: Any = None
+
+    @property
+    def attempt(self) -> int | None:
+        return self.claim.attempt
+
+    @property
+    def window_start(self) -> datetime | None:
+        return self.claim.window_start
+
+    @property
+    def window_end(self) -> datetime | None:
+        return self.claim.window_end
+
+
+@contextmanager
+def window(
+    dsn: Dsn,
+    job: str,
+    schedule: str | None = None,
+    *,
+    timezone: str | None = None,
+    ttl: Span = _TTL,
+    owner: str | None = None,
+    window_start: datetime | None = None,
+    wait: Span | None = None,
+) -> Iterator[Run]:
+    """Work in a window of ``job``: done when the block ends, failed when it raises.
+
+    ``Denied`` if the window is not ours. ``wait``: if that may change, ask again for so long.
+    """
+    lifetime = span(ttl, "ttl")
+
+    def ask(conn: Conn, nonce: Any) -> Claim:
+        return functions.claim_window(
+            conn,
+            job,
+            schedule,
+            timezone=timezone,
+            ttl=lifetime,
+            owner=owner,
+            window_start=window_start,
+            nonce=nonce,
+        )
+
+    with _run(dsn, ask, lifetime, wait) as run:
+        yield run
+
+
+@contextmanager
+def operation(
+    dsn: Dsn,
+    scope: str,
+    key: str,
+    *,
+    ttl: Span = _TTL,
+    owner: str | None = None,
+    fingerprint: str | None = None,
+    wait: Span | None = None,
+) -> Iterator[Run]:
+    """Work once for ``key``, as in ``window``. What a done one has stored is in ``Denied.claim.result``."""
+    lifetime = span(ttl, "ttl")
+
+    def ask(conn: Conn, nonce: Any) -> Claim:
+        return functions.claim_key(
+            conn, scope, key, lifetime, owner=owner, fingerprint=fingerprint, nonce=nonce
+        )
+
+    with _run(dsn, ask, lifetime, wait) as run:
+        yield run
+
+
+@contextmanager
+def lease(
+    dsn: Dsn,
+    name: str,
+    *,
+    ttl: Span = _TTL,
+    owner: str | None = None,
+    slots: int | None = None,
+    max_hold: Span | None = None,
+    min_hold: Span | None = None,
+    wait: Span | None = None,
+) -> Iterator[Holder]:
+    """Work while holding a lease, or one of its ``slots``; released when the block ends."""
+    lifetime = span(ttl, "ttl")
+
+    def ask(conn: Conn, nonce: Any) -> Claim:
+        return functions.acquire_lease(
+            conn,
+            name,
+            lifetime,
+            owner=owner,
+            slots=slots,
+            max_hold=max_hold,
+            min_hold=min_hold,
+            nonce=nonce,
+        )
+
+    hold = acquire(dsn, ask, lifetime, _wait(wait))
+    with closing(hold):
+        try:
+            with _heartbeat(hold):
+                yield Holder(hold)
+        except BaseException:
+            if hold.held:
+                hold.release()
+            raise
+        hold.check()
+        hold.release()
+        hold.check()
+
+
+@contextmanager
+def _run(dsn: Dsn, ask: Ask, ttl: timedelta, wait: Span | None) -> Iterator[Run]:
+    hold = acquire(dsn, ask, ttl, _wait(wait))
+    with closing(hold):
+        run = Run(hold)
+        try:
+            with _heartbeat(hold):
+                yield run
+                json.dumps(run.result)  # what cannot be stored fails while that can still be told
+        except BaseException as error:
+            if hold.held:
+                hold.failed(f"{type(error).__name__}: {error}")
+            raise
+        if not hold.refused:
+            hold.check()
+        try:
+            hold.done(run.result)  # refused: NotHeld, unless the block itself has finished the run
+        except InvalidArgument as error:  # the database cannot store the result
+            hold.failed(str(error))
+            raise
+
+
+@contextmanager
+def _heartbeat(hold: Hold) -> Iterator[None]:
+    hold.start()
+    try:
+        hold.wait_for_start()
+        yield
+    finally:
+        hold.stop()
+
+
+def _wait(wait: Span | None) -> timedelta:
+    return timedelta() if wait is None else span(wait, "wait")
+
+
+def every(
+    schedule: str,
+    *,
+    job: str,
+    dsn: Dsn,
+    timezone: str | None = None,
+    ttl: Span = _TTL,
+    owner: str | None = None,
+    wait: Span | None = None,
+) -> Callable[[Callable[P, R]], Callable[P, R | None]]:
+    """Decorator: a call runs the function if the window that is open now is ours, else returns None.
+
+    It starts nothing by itself; call the function as often as you like, from any scheduler, on every host.
+    """
+    return _only_with(lambda: window(dsn, job, schedule, timezone=timezone, ttl=ttl, owner=owner, wait=wait))
+
+
+def exclusive(
+    name: str,
+    *,
+    dsn: Dsn,
+    ttl: Span = _TTL,
+    owner: str | None = None,
+    slots: int | None = None,
+    max_hold: Span | None = None,
+    min_hold: Span | None = None,
+    wait: Span | None = None,
+) -> Callable[[Callable[P, R]], Callable[P, R | None]]:
+    """Decorator: a call runs the function while holding the lease, or returns None if somebody else does."""
+    return _only_with(
+        lambda: lease(
+            dsn,
+            name,
+            ttl=ttl,
+            owner=owner,
+            slots=slots,
+            max_hold=max_hold,
+            min_hold=min_hold,
+            wait=wait,
+        )
+    )
+
+
+def _only_with(
+    block: Callable[[], AbstractContextManager[object]],
+) -> Callable[[Callable[P, R]], Callable[P, R | None]]:
+    def decorate(function: Callable[P, R]) -> Callable[P, R | None]:
+        if any(kind(function) for kind in _LATER):
+            raise TypeError(f"{function.__qualname__}: only a plain function has ended when its call returns")
+
+        @functools.wraps(function)
+        def wrapper(*args: P.args, **kwargs: P.kwargs) -> R | None:
+            with ExitStack() as stack:
+                try:
+                    stack.enter_context(block())
+                except Denied as denied:  # ours; one that the function raises is its own business
+                    logger.info("%s", denied)
+                    return None
+                return function(*args, **kwargs)
+
+        return wrapper
+
+    return decorate
+
+
+_LATER = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
