@@ -14,6 +14,16 @@ begin
             message = 'schema pgonce exists and belongs to another role than "' || current_user || '"',
             hint = 'Install as the owner of the schema, or drop the schema if it is not pgonce''s.';
     end if;
+    if exists (
+        select
+        from pg_catalog.pg_namespace n, lateral pg_catalog.aclexplode(n.nspacl) granted
+        where n.nspname = 'pgonce' and granted.privilege_type = 'CREATE' and granted.grantee <> n.nspowner
+    ) then
+        raise exception using
+            errcode = '42501',
+            message = 'others than its owner may create objects in schema pgonce',
+            hint = 'Take that away first: revoke create on schema pgonce from ...';
+    end if;
 end
 $$;
 

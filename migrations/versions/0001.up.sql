@@ -14,6 +14,16 @@ begin
             message = 'schema pgonce exists and belongs to another role than "' || current_user || '"',
             hint = 'Install as the owner of the schema, or drop the schema if it is not pgonce''s.';
     end if;
+    if exists (
+        select
+        from pg_catalog.pg_namespace n, lateral pg_catalog.aclexplode(n.nspacl) granted
+        where n.nspname = 'pgonce' and granted.privilege_type = 'CREATE' and granted.grantee <> n.nspowner
+    ) then
+        raise exception using
+            errcode = '42501',
+            message = 'others than its owner may create objects in schema pgonce',
+            hint = 'Take that away first: revoke create on schema pgonce from ...';
+    end if;
 end
 $$;
 
@@ -121,7 +131,7 @@ comment on column pgonce.job.backfill is
 comment on column pgonce.job.newest_start is 'Start of the newest window granted; saves the search for the window now open.';
 comment on column pgonce.job.newest_end is 'End of the newest window granted.';
 comment on column pgonce.job.running is
-    'Tokens of the runs that ran when the last window was granted, and its own: every run that runs now is among them.';
+    'Tokens of the runs that ran when the last window was granted, and its own: every run that a grant may exclude.';
 comment on column pgonce.job.last_token is 'The greatest token given for a window of the job; it outlives pruned runs.';
 
 -- The record of a window or an operation: did it happen? A heartbeat changes expires_at and mark_done changes state,
@@ -283,7 +293,7 @@ declare
         when octet_length(_check_name.value) > _check_name.bytes then
             'is too long (' || octet_length(_check_name.value) || ' bytes)'
         when _check_name.value <> btrim(_check_name.value) then 'begins or ends with a space'
-        when _check_name.value collate "C" ~ '[\u0001-\u001f\u007f-\u009f]' then 'contains a control character'
+        when _check_name.value collate "C" ~ E'[\\u0001-\\u001f\\u007f-\\u009f]' then 'contains a control character'
     end;
 begin
     if v_fault is not null then
@@ -448,7 +458,7 @@ comment on function pgonce._require_writable() is 'Raises 25006 where nothing ca
 
 -- The role that asks: the one of "set role", else the session's. (current_user is the owner of the calling function.)
 -- Locks: nothing. Writes: nothing. Clock: not read.
--- Raises: nothing.
+-- Raises: 42704 when the role of "set role" has been renamed or dropped since.
 create function pgonce._caller()
 returns oid
 language sql
@@ -659,23 +669,23 @@ language plpgsql
 immutable
 as $$
 declare
-    v_text    constant text := upper(_check_schedule.schedule collate "C");
-    v_fields  constant integer := cardinality(regexp_split_to_array(v_text, '[ \t]+'));
+    v_text    constant text := upper(left(_check_schedule.schedule, 201) collate "C");
+    v_fields  constant integer := cardinality(regexp_split_to_array(v_text, E'[ \t]+'));
     v_refusal constant text[] := case
         when v_text = '' then
             array['is empty', 'Write a schedule: 0 3 * * *, @daily or every 15 minutes.']
         when length(v_text) > 200 then
-            array['has ' || length(v_text) || ' characters', 'At most 200 characters: make two jobs of it.']
-        when v_text ~ '[^ -~\t]' then
+            array['has ' || length(_check_schedule.schedule) || ' characters', 'At most 200 characters: make two jobs of it.']
+        when v_text ~ E'[^ -~\t]' then
             array['has a character that is not printable ASCII',
                   'Use letters, digits and * , - / # between spaces or tabs.']
-        when v_text ~ '^[ \t]|[ \t]$' then
+        when v_text ~ E'^[ \t]|[ \t]$' then
             array['begins or ends with a space', 'Take it away: schedules are compared byte for byte.']
         when v_text ~ '^(CRON_)?TZ=' then
             array['names a time zone', 'Give the zone by itself: timezone => ''Europe/Berlin''.']
-        when v_text ~ '(^|[ \t])#' then
+        when v_text ~ E'(^|[ \t])#' then
             array['contains a comment', 'Leave the comment out.']
-        when v_text ~ '^EVERY([ \t]|$)' then
+        when v_text ~ E'^EVERY([ \t]|$)' then
             null
         when v_text ~ '^@EVERY' then
             array['is no macro', 'Write it without the @: ' || substring(_check_schedule.schedule from 2)]
@@ -990,7 +1000,7 @@ declare
     v_daily      boolean := true;
 begin
     perform pgonce._check_schedule(_compile.schedule);
-    if upper(_compile.schedule collate "C") ~ '^EVERY([ \t]|$)' then
+    if upper(_compile.schedule collate "C") ~ E'^EVERY([ \t]|$)' then
         return array[256 + 8, pgonce._every(_compile.schedule)];
     end if;
     v_fields := regexp_split_to_array(case lower(_compile.schedule collate "C")
@@ -1001,7 +1011,7 @@ begin
         when '@daily' then '0 0 * * *'
         when '@midnight' then '0 0 * * *'
         when '@hourly' then '0 * * * *'
-        else _compile.schedule end, '[ \t]+');
+        else _compile.schedule end, E'[ \t]+');
     for v_field in 1 .. 5 loop
         foreach v_item in array string_to_array(v_fields[v_field], ',') loop
             case v_field
@@ -1670,7 +1680,8 @@ begin
             hint = 'Leave schedule and timezone out, or change them with pgonce.define_job.';
     end if;
     v_spec.compiled := pgonce._compile(v_spec.schedule);
-    if _resolve_schedule.unseen then     -- once a claim: it is slow
+    if _resolve_schedule.unseen and v_spec.timezone is distinct from _resolve_schedule.job.timezone then
+        -- slow: not for the stored zone, and once a claim
         perform pgonce._check_zone(v_spec.timezone);
     end if;
     return v_spec;
@@ -1919,8 +1930,9 @@ declare
     v_run   pgonce.run;
     v_until timestamptz;
 begin
-    if _replay.run.state <> 'running' or _replay.run.role <> pgonce._caller() then
-        return null;
+    if _replay.run.state <> 'running' or _replay.run.role <> pgonce._caller()
+            or greatest(_replay.run.expires_at, coalesce(_replay.run.max_until, 'infinity')) <= pgonce.clock() then
+        return null;    -- known by reading, so that the denial that follows locks nothing
     end if;
     select r.* into v_run
     from pgonce.run r
@@ -1946,9 +1958,9 @@ comment on function pgonce._replay(pgonce.run, interval, text) is
 
 -- Stores the settings of a job (or, without a schedule, of a scope of operations). Everything is checked now. Calling it
 -- again with the same arguments changes nothing; null means the default, but a null schedule keeps the stored one.
--- Locks: the job's row, for update; waits at most 10 s for an open claim.
+-- Locks: the job's row, for update; waits at most 10 s for an open claim (and as long for another first definition).
 -- Writes: job. Clock: read under the lock.
--- Raises: 22023, 55P03 (a claim of the job stays open).
+-- Raises: 22023, 55P03 (a claim of the job stays open); 40001 above READ COMMITTED.
 create function pgonce.define_job(
     job            text,
     schedule       text default null,
@@ -2033,6 +2045,13 @@ begin
             message = 'timezone ' || to_json(v_new.timezone)::text || ' is given, but no schedule',
             hint = 'Give the schedule, too: there is none stored for job ' || to_json(v_new.job)::text || '.';
     end if;
+    v_new.running := v_old.running;
+    if v_old.overlap = 'allow' and v_new.overlap <> 'allow' then
+        v_new.running := array(
+            select r.token
+            from pgonce.run r
+            where r.kind = 'window' and r.name = define_job.job and r.state = 'running');
+    end if;
     v_new.beginning := v_old.beginning;
     v_new.backfill := v_old.backfill;
     v_new.newest_start := v_old.newest_start;
@@ -2060,7 +2079,8 @@ begin
         beginning = v_new.beginning,
         backfill = v_new.backfill,
         newest_start = v_new.newest_start,
-        newest_end = v_new.newest_end
+        newest_end = v_new.newest_end,
+        running = v_new.running
     where j.job = define_job.job;
 end
 $$;
@@ -2132,6 +2152,7 @@ begin
         v_job.newest_start := null;
         v_job.newest_end := null;
     end if;
+    -- Where windows overlap, nobody asks for the expired ones of this list: define_job makes it anew when that ends.
     update pgonce.job j
     set schedule = v_job.schedule,
         timezone = v_job.timezone,
@@ -2143,7 +2164,8 @@ begin
         running = array(
             select r.token
             from pgonce.run r
-            where r.token = any (j.running) and r.state = 'running' and r.key <> v_run.key) || v_run.token,
+            where r.token = any (j.running) and r.state = 'running' and r.key <> v_run.key
+              and r.expires_at > v_now) || v_run.token,
         last_token = v_run.token
     where j.job = v_job.job;
     return pgonce._granted(v_run);
@@ -2209,7 +2231,9 @@ begin
     if _try_window.nonce is not null then
         select r.* into v_other
         from pgonce.run r
-        where r.token = any (v_job.running) and r.nonce = _try_window.nonce;
+        where r.token = any (v_job.running) and r.nonce = _try_window.nonce
+        order by r.token desc       -- where windows overlap, an expired one of the same question may be there, too
+        limit 1;
         if found then
             v_claim := pgonce._replay(v_other, _try_window.ttl, _try_window.owner);
             if v_claim.reason is not null then
@@ -2264,7 +2288,7 @@ begin
             v_run.window_start := v_start;
             v_run.window_end := v_end;
             v_run.record_denials := v_job.record_denials;
-        elsif _try_window.locked then
+        elsif _try_window.locked and v_run.state <> 'done' then
             select r.* into v_other from pgonce.run r where r.token = v_run.token for update skip locked;
             if not found then
                 return pgonce._deny(v_run, 'busy', _try_window.owner);
@@ -2442,7 +2466,7 @@ begin
         v_run.fingerprint := _try_key.fingerprint;
         v_run.record_denials := v_job.record_denials;
         v_next := pgonce._attempt(
-            v_run, v_job, pgonce._next_token(0), _try_key.ttl, _try_key.owner, _try_key.nonce, pgonce.clock());
+            v_run, v_job, pgonce._next_token(0::bigint), _try_key.ttl, _try_key.owner, _try_key.nonce, pgonce.clock());
         if pgonce._insert_run(v_next) then
             v_now := pgonce.clock();
             if v_now > v_next.claimed_at + interval '10 milliseconds' then
@@ -2487,8 +2511,9 @@ begin
             end if;
         end if;
         v_reason := pgonce._run_reason(v_run, v_job.max_attempts, v_now);
-        if v_reason = 'held' then
-            perform pgonce._check_max_hold(_try_key.ttl, v_run.max_until - v_run.claimed_at);
+        if v_reason = 'held' and v_run.max_until is not null then
+            v_job := pgonce._read_job(_try_key.scope);
+            perform pgonce._check_max_hold(_try_key.ttl, v_job.max_hold);
         end if;
     end if;
     if v_reason is not null or not _try_key.locked then
@@ -2654,8 +2679,10 @@ begin
         into v_rows, v_slots, v_token, v_until
         from pgonce.lease l
         where l.name = _resize_lease.name;
-        if v_slots = _resize_lease.slots then
+        if v_slots = _resize_lease.slots and v_pass = 1 then
             return true;        -- somebody else has done so meanwhile
+        elsif v_slots = _resize_lease.slots then
+            raise exception using errcode = 'ON000', message = 'somebody else has just done so';
         end if;
         if v_until > pgonce.clock() then
             raise exception using
@@ -2709,8 +2736,8 @@ begin
     select l.* into v_lease
     from pgonce.lease l
     where l.name = _replay_lease.name and l.nonce = _replay_lease.nonce and l.held and l.role = pgonce._caller();
-    if not found then
-        return null;
+    if not found or greatest(v_lease.expires_at, coalesce(v_lease.max_until, 'infinity')) <= pgonce.clock() then
+        return null;    -- known by reading, so that a denial that follows locks nothing
     end if;
     perform from pgonce.lease l where l.token = v_lease.token and l.held for no key update skip locked;
     if not found then

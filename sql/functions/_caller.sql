@@ -1,6 +1,6 @@
 -- The role that asks: the one of "set role", else the session's. (current_user is the owner of the calling function.)
 -- Locks: nothing. Writes: nothing. Clock: not read.
--- Raises: nothing.
+-- Raises: 42704 when the role of "set role" has been renamed or dropped since.
 create function pgonce._caller()
 returns oid
 language sql

@@ -17,7 +17,7 @@ declare
         when octet_length(_check_name.value) > _check_name.bytes then
             'is too long (' || octet_length(_check_name.value) || ' bytes)'
         when _check_name.value <> btrim(_check_name.value) then 'begins or ends with a space'
-        when _check_name.value collate "C" ~ '[\u0001-\u001f\u007f-\u009f]' then 'contains a control character'
+        when _check_name.value collate "C" ~ E'[\\u0001-\\u001f\\u007f-\\u009f]' then 'contains a control character'
     end;
 begin
     if v_fault is not null then

@@ -61,6 +61,7 @@ begin
         v_job.newest_start := null;
         v_job.newest_end := null;
     end if;
+    -- Where windows overlap, nobody asks for the expired ones of this list: define_job makes it anew when that ends.
     update pgonce.job j
     set schedule = v_job.schedule,
         timezone = v_job.timezone,
@@ -72,7 +73,8 @@ begin
         running = array(
             select r.token
             from pgonce.run r
-            where r.token = any (j.running) and r.state = 'running' and r.key <> v_run.key) || v_run.token,
+            where r.token = any (j.running) and r.state = 'running' and r.key <> v_run.key
+              and r.expires_at > v_now) || v_run.token,
         last_token = v_run.token
     where j.job = v_job.job;
     return pgonce._granted(v_run);

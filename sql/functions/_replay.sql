@@ -15,8 +15,9 @@ declare
     v_run   pgonce.run;
     v_until timestamptz;
 begin
-    if _replay.run.state <> 'running' or _replay.run.role <> pgonce._caller() then
-        return null;
+    if _replay.run.state <> 'running' or _replay.run.role <> pgonce._caller()
+            or greatest(_replay.run.expires_at, coalesce(_replay.run.max_until, 'infinity')) <= pgonce.clock() then
+        return null;    -- known by reading, so that the denial that follows locks nothing
     end if;
     select r.* into v_run
     from pgonce.run r

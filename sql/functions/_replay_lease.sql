@@ -18,8 +18,8 @@ begin
     select l.* into v_lease
     from pgonce.lease l
     where l.name = _replay_lease.name and l.nonce = _replay_lease.nonce and l.held and l.role = pgonce._caller();
-    if not found then
-        return null;
+    if not found or greatest(v_lease.expires_at, coalesce(v_lease.max_until, 'infinity')) <= pgonce.clock() then
+        return null;    -- known by reading, so that a denial that follows locks nothing
     end if;
     perform from pgonce.lease l where l.token = v_lease.token and l.held for no key update skip locked;
     if not found then

@@ -21,8 +21,10 @@ begin
         into v_rows, v_slots, v_token, v_until
         from pgonce.lease l
         where l.name = _resize_lease.name;
-        if v_slots = _resize_lease.slots then
+        if v_slots = _resize_lease.slots and v_pass = 1 then
             return true;        -- somebody else has done so meanwhile
+        elsif v_slots = _resize_lease.slots then
+            raise exception using errcode = 'ON000', message = 'somebody else has just done so';
         end if;
         if v_until > pgonce.clock() then
             raise exception using

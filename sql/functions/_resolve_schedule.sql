@@ -40,7 +40,8 @@ begin
             hint = 'Leave schedule and timezone out, or change them with pgonce.define_job.';
     end if;
     v_spec.compiled := pgonce._compile(v_spec.schedule);
-    if _resolve_schedule.unseen then     -- once a claim: it is slow
+    if _resolve_schedule.unseen and v_spec.timezone is distinct from _resolve_schedule.job.timezone then
+        -- slow: not for the stored zone, and once a claim
         perform pgonce._check_zone(v_spec.timezone);
     end if;
     return v_spec;

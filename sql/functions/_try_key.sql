@@ -53,7 +53,7 @@ begin
         v_run.fingerprint := _try_key.fingerprint;
         v_run.record_denials := v_job.record_denials;
         v_next := pgonce._attempt(
-            v_run, v_job, pgonce._next_token(0), _try_key.ttl, _try_key.owner, _try_key.nonce, pgonce.clock());
+            v_run, v_job, pgonce._next_token(0::bigint), _try_key.ttl, _try_key.owner, _try_key.nonce, pgonce.clock());
         if pgonce._insert_run(v_next) then
             v_now := pgonce.clock();
             if v_now > v_next.claimed_at + interval '10 milliseconds' then
@@ -98,8 +98,9 @@ begin
             end if;
         end if;
         v_reason := pgonce._run_reason(v_run, v_job.max_attempts, v_now);
-        if v_reason = 'held' then
-            perform pgonce._check_max_hold(_try_key.ttl, v_run.max_until - v_run.claimed_at);
+        if v_reason = 'held' and v_run.max_until is not null then
+            v_job := pgonce._read_job(_try_key.scope);
+            perform pgonce._check_max_hold(_try_key.ttl, v_job.max_hold);
         end if;
     end if;
     if v_reason is not null or not _try_key.locked then

@@ -53,7 +53,9 @@ begin
     if _try_window.nonce is not null then
         select r.* into v_other
         from pgonce.run r
-        where r.token = any (v_job.running) and r.nonce = _try_window.nonce;
+        where r.token = any (v_job.running) and r.nonce = _try_window.nonce
+        order by r.token desc       -- where windows overlap, an expired one of the same question may be there, too
+        limit 1;
         if found then
             v_claim := pgonce._replay(v_other, _try_window.ttl, _try_window.owner);
             if v_claim.reason is not null then
@@ -108,7 +110,7 @@ begin
             v_run.window_start := v_start;
             v_run.window_end := v_end;
             v_run.record_denials := v_job.record_denials;
-        elsif _try_window.locked then
+        elsif _try_window.locked and v_run.state <> 'done' then
             select r.* into v_other from pgonce.run r where r.token = v_run.token for update skip locked;
             if not found then
                 return pgonce._deny(v_run, 'busy', _try_window.owner);

@@ -1,8 +1,8 @@
 -- Stores the settings of a job (or, without a schedule, of a scope of operations). Everything is checked now. Calling it
 -- again with the same arguments changes nothing; null means the default, but a null schedule keeps the stored one.
--- Locks: the job's row, for update; waits at most 10 s for an open claim.
+-- Locks: the job's row, for update; waits at most 10 s for an open claim (and as long for another first definition).
 -- Writes: job. Clock: read under the lock.
--- Raises: 22023, 55P03 (a claim of the job stays open).
+-- Raises: 22023, 55P03 (a claim of the job stays open); 40001 above READ COMMITTED.
 create function pgonce.define_job(
     job            text,
     schedule       text default null,
@@ -87,6 +87,13 @@ begin
             message = 'timezone ' || to_json(v_new.timezone)::text || ' is given, but no schedule',
             hint = 'Give the schedule, too: there is none stored for job ' || to_json(v_new.job)::text || '.';
     end if;
+    v_new.running := v_old.running;
+    if v_old.overlap = 'allow' and v_new.overlap <> 'allow' then
+        v_new.running := array(
+            select r.token
+            from pgonce.run r
+            where r.kind = 'window' and r.name = define_job.job and r.state = 'running');
+    end if;
     v_new.beginning := v_old.beginning;
     v_new.backfill := v_old.backfill;
     v_new.newest_start := v_old.newest_start;
@@ -114,7 +121,8 @@ begin
         beginning = v_new.beginning,
         backfill = v_new.backfill,
         newest_start = v_new.newest_start,
-        newest_end = v_new.newest_end
+        newest_end = v_new.newest_end,
+        running = v_new.running
     where j.job = define_job.job;
 end
 $$;

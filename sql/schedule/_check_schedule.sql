@@ -7,23 +7,23 @@ language plpgsql
 immutable
 as $$
 declare
-    v_text    constant text := upper(_check_schedule.schedule collate "C");
-    v_fields  constant integer := cardinality(regexp_split_to_array(v_text, '[ \t]+'));
+    v_text    constant text := upper(left(_check_schedule.schedule, 201) collate "C");
+    v_fields  constant integer := cardinality(regexp_split_to_array(v_text, E'[ \t]+'));
     v_refusal constant text[] := case
         when v_text = '' then
             array['is empty', 'Write a schedule: 0 3 * * *, @daily or every 15 minutes.']
         when length(v_text) > 200 then
-            array['has ' || length(v_text) || ' characters', 'At most 200 characters: make two jobs of it.']
-        when v_text ~ '[^ -~\t]' then
+            array['has ' || length(_check_schedule.schedule) || ' characters', 'At most 200 characters: make two jobs of it.']
+        when v_text ~ E'[^ -~\t]' then
             array['has a character that is not printable ASCII',
                   'Use letters, digits and * , - / # between spaces or tabs.']
-        when v_text ~ '^[ \t]|[ \t]$' then
+        when v_text ~ E'^[ \t]|[ \t]$' then
             array['begins or ends with a space', 'Take it away: schedules are compared byte for byte.']
         when v_text ~ '^(CRON_)?TZ=' then
             array['names a time zone', 'Give the zone by itself: timezone => ''Europe/Berlin''.']
-        when v_text ~ '(^|[ \t])#' then
+        when v_text ~ E'(^|[ \t])#' then
             array['contains a comment', 'Leave the comment out.']
-        when v_text ~ '^EVERY([ \t]|$)' then
+        when v_text ~ E'^EVERY([ \t]|$)' then
             null
         when v_text ~ '^@EVERY' then
             array['is no macro', 'Write it without the @: ' || substring(_check_schedule.schedule from 2)]

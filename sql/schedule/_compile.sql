@@ -23,7 +23,7 @@ declare
     v_daily      boolean := true;
 begin
     perform pgonce._check_schedule(_compile.schedule);
-    if upper(_compile.schedule collate "C") ~ '^EVERY([ \t]|$)' then
+    if upper(_compile.schedule collate "C") ~ E'^EVERY([ \t]|$)' then
         return array[256 + 8, pgonce._every(_compile.schedule)];
     end if;
     v_fields := regexp_split_to_array(case lower(_compile.schedule collate "C")
@@ -34,7 +34,7 @@ begin
         when '@daily' then '0 0 * * *'
         when '@midnight' then '0 0 * * *'
         when '@hourly' then '0 * * * *'
-        else _compile.schedule end, '[ \t]+');
+        else _compile.schedule end, E'[ \t]+');
     for v_field in 1 .. 5 loop
         foreach v_item in array string_to_array(v_fields[v_field], ',') loop
             case v_field

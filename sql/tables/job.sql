@@ -48,5 +48,5 @@ comment on column pgonce.job.backfill is
 comment on column pgonce.job.newest_start is 'Start of the newest window granted; saves the search for the window now open.';
 comment on column pgonce.job.newest_end is 'End of the newest window granted.';
 comment on column pgonce.job.running is
-    'Tokens of the runs that ran when the last window was granted, and its own: every run that runs now is among them.';
+    'Tokens of the runs that ran when the last window was granted, and its own: every run that a grant may exclude.';
 comment on column pgonce.job.last_token is 'The greatest token given for a window of the job; it outlives pruned runs.';

@@ -579,6 +579,17 @@ def test_a_ttl_above_max_hold(conn: Conn, clock: Clock, state: str) -> None:
     assert_refused(conn, "claim_key", VALID, [bad])
 
 
+def test_a_ttl_above_the_max_hold_of_before(conn: Conn, clock: Clock) -> None:
+    """What counts is what is defined now, also while a grant of before is held.
+
+    Seen to fail (22023), when the ttl was measured by the held grant's own max_hold.
+    """
+    define(conn, max_hold="1 hour")
+    grant(conn)
+    define(conn, max_hold="5 hours")
+    assert claim(conn, ttl="2 hours")["reason"] == "held"
+
+
 def test_names_up_to_the_limit(conn: Conn, clock: Clock) -> None:
     for key in ("k" * 1000, "é" * 500, "日本 %s :x $$ '\" \\", "2026-06-01T12:00:00Z"):
         answer = claim(conn, scope="é" * 100, key=key, owner="o" * 200)

@@ -16,7 +16,7 @@ import pytest
 from tests.functions.holding import NOON, after, run, sqlstate
 from tests.functions.refusals import assert_refused, bad_durations, bad_names, tables
 from tests.functions.stops import stopping_at
-from tests.helpers import Clock, Conn, Row, call, value
+from tests.helpers import Clock, Conn, Row, call, value, wait_until
 
 TEN = "*/10 * * * *"
 KEY = "2026-06-01T12:00:00Z"
@@ -1124,3 +1124,82 @@ def test_names_up_to_the_limit(conn: Conn, clock: Clock) -> None:
     before = tables(conn)
     assert reason(conn, job="a" * 200) == "held"
     assert tables(conn) == before
+
+
+# --- Found by a review.
+
+
+def test_of_two_grants_of_one_question_the_newer_comes_back(conn: Conn, clock: Clock) -> None:
+    """Windows may overlap, so that the first, which expired and was not taken, still counts as running.
+
+    Seen to fail: the first was found, had ended, and the question was granted a third time.
+    """
+    define(conn, overlap="allow", ttl="1 minute", max_hold="1 minute")
+    nonce = uuid4()
+    grant(conn, nonce=nonce)
+    clock.advance(minutes=10)
+    token = grant(conn, nonce=nonce)
+    clock.advance(seconds=59)
+    assert grant(conn, nonce=nonce) == token
+
+
+def test_what_expired_while_windows_overlapped_is_burnt_once_they_may_not(conn: Conn, clock: Clock) -> None:
+    """Case 48, and what is kept in the job's row of those that crash does not grow.
+
+    Seen to fail: running kept every token; and, without define_job's own look, the first was not burnt.
+    """
+    define(conn, overlap="allow", ttl="1 minute")
+    first = grant(conn)
+    for _ in range(5):
+        clock.advance(minutes=10)
+        grant(conn)
+    assert value(conn, "select cardinality(running) from pgonce.job") == 1
+    define(conn, overlap="forbid", ttl="1 minute")
+    clock.advance(minutes=10)
+    grant(conn)
+    assert sqlstate(conn, "renew_lease", token=first) == "ON001"
+
+
+def test_the_coming_window_does_not_wait_for_whoever_asserts_the_present_one(
+    conn: Conn, connect: Connect, clock: Clock
+) -> None:
+    """A job's own role asserts in a transaction that outlasts the run; the next window comes early.
+
+    Seen to fail (busy): the record of the finished window was locked, too.
+    """
+    define(conn, early="1 minute")
+    token = grant(conn)
+    asserting = connect(autocommit=False)
+    assert call(asserting, "assert_held", token=token) is True
+    done(conn, token)
+    clock.set(after(minutes=9, seconds=30))
+    assert claim(conn)["window_start"] == after(minutes=10)
+
+
+@pytest.mark.parametrize("kind", ["lease", "operation", "window"])
+def test_an_ended_grant_of_the_question_is_not_locked(conn: Conn, connect: Connect, kind: str) -> None:
+    """A grant that max_hold has ended is not brought back, and the denial that follows locks and writes nothing.
+
+    Seen to fail: asking had locked the record, and its holder's late mark_done ended in 55P03.
+    """
+    nonce = uuid4()
+    arguments: dict[str, Any]
+    match kind:
+        case "window":
+            call(conn, "define_job", job="thing", ttl="100 ms", max_hold="100 ms", max_attempts=1)
+            function, arguments = "claim_window", {"job": "thing", "schedule": "@yearly"}
+        case "operation":
+            call(conn, "define_job", job="thing", max_hold="100 ms", max_attempts=1)
+            function, arguments = "claim_key", {"scope": "thing", "key": "k", "ttl": "100 ms"}
+        case _:
+            function, arguments = "acquire_lease", {"name": "thing", "ttl": "100 ms", "max_hold": "100 ms"}
+    first = call(conn, function, nonce=nonce, **arguments)
+    wait_until(lambda: value(conn, "select clock_timestamp() > %s", first["expires_at"]))
+    asking = connect(autocommit=False)
+    answer = call(asking, function, nonce=nonce, **arguments)
+    if kind == "lease":
+        assert answer["token"] > first["token"]  # free, so a new grant
+    else:
+        assert answer["reason"] == "exhausted"
+        assert value(asking, "select pg_current_xact_id_if_assigned()") is None
+        assert call(conn, "mark_done", token=first["token"]) is True

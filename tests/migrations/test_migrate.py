@@ -15,7 +15,7 @@ from sqlalchemy.pool import NullPool
 
 from pgonce import schema
 from pgonce._embedded import Server
-from tests.helpers import Conn, psql, value, wait_until
+from tests.helpers import SQL, Conn, psql, value, wait_until
 from tests.migrations.catalog import OBJECTS, read
 from tests.migrations.conftest import NextRelease
 
@@ -88,6 +88,21 @@ def test_a_schema_of_somebody_elses(empty_dsn: str, owner: Conn, pg_server: Serv
     with pytest.raises(AssertionError, match="schema pgonce exists and belongs to another role"):
         psql(empty_dsn, script=schema.sql())
     assert read(empty_dsn, OBJECTS) == before
+
+
+def test_a_schema_in_which_others_may_create(empty_dsn: str, owner: Conn) -> None:
+    """Their overloads could be called with our rights. Seen to fail: one of _next_token(integer) was."""
+    owner.execute("create schema pgonce; grant usage, create on schema pgonce to stranger")
+    before = read(empty_dsn, OBJECTS)
+    with pytest.raises(errors.InsufficientPrivilege, match="others than its owner may create objects"):
+        schema.migrate(empty_dsn)
+    with pytest.raises(AssertionError, match="others than its owner may create objects"):
+        psql(empty_dsn, "-f", SQL / "install.sql")
+    assert read(empty_dsn, OBJECTS) == before
+
+    owner.execute("revoke create on schema pgonce from stranger")
+    schema.migrate(empty_dsn)
+    schema.check(owner)
 
 
 def test_a_failed_migration_leaves_nothing(empty_dsn: str, owner: Conn) -> None:
