@@ -1178,7 +1178,7 @@ def test_the_coming_window_does_not_wait_for_whoever_asserts_the_present_one(
 
 @pytest.mark.parametrize("kind", ["lease", "operation", "window"])
 def test_an_ended_grant_of_the_question_is_not_locked(conn: Conn, connect: Connect, kind: str) -> None:
-    """A grant that max_hold has ended is not brought back, and the denial that follows locks and writes nothing.
+    """A grant that max_hold has ended is not brought back, and the denial that follows locks nothing.
 
     Seen to fail: asking had locked the record, and its holder's late mark_done ended in 55P03.
     """
