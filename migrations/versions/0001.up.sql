@@ -579,7 +579,7 @@ comment on function pgonce._secure(interval) is
 create function pgonce._not_held(token bigint)
 returns void
 language plpgsql
-stable
+immutable
 as $$
 begin
     raise exception using

@@ -4,7 +4,7 @@
 create function pgonce._not_held(token bigint)
 returns void
 language plpgsql
-stable
+immutable
 as $$
 begin
     raise exception using
