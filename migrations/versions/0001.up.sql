@@ -144,6 +144,7 @@ create table pgonce.run (
     key            text collate "C" not null,
     state          text collate "C" not null,
     token          bigint not null,
+    burnt          boolean not null,
     attempt        integer not null,
     owner          text,
     role           oid not null,
@@ -176,6 +177,7 @@ comment on column pgonce.run.name is 'Job or scope.';
 comment on column pgonce.run.key is 'Start of the window as YYYY-MM-DDTHH:MI:SSZ, or the operation''s key.';
 comment on column pgonce.run.state is 'running, done, failed, or replaced by a newer window.';
 comment on column pgonce.run.token is 'Token of the last grant, or a burnt one that nobody has.';
+comment on column pgonce.run.burnt is 'Nobody was given this token: whoever reads it holds nothing.';
 comment on column pgonce.run.attempt is 'Number of the last attempt, from 1.';
 comment on column pgonce.run.owner is 'Label of the last holder; never identity.';
 comment on column pgonce.run.role is 'Role the token was granted to: an oid, so that a dropped role matches nobody.';
@@ -1833,6 +1835,7 @@ declare
 begin
     v_run.state := 'running';
     v_run.token := _attempt.token;
+    v_run.burnt := false;
     v_run.attempt := coalesce(v_run.attempt, 0) + 1;
     v_run.owner := pgonce._owner(_attempt.owner);
     v_run.role := pgonce._caller();
@@ -1890,6 +1893,7 @@ begin
     update pgonce.run r
     set state = _write_attempt.run.state,
         token = _write_attempt.run.token,
+        burnt = _write_attempt.run.burnt,
         attempt = _write_attempt.run.attempt,
         owner = _write_attempt.run.owner,
         role = _write_attempt.run.role,
@@ -1938,8 +1942,10 @@ begin
     from pgonce.run r
     where r.token = _replay.run.token and r.state = 'running'
     for no key update skip locked;
-    if not found then
+    if not found and exists (select from pgonce.run r where r.token = _replay.run.token) then
         return pgonce._deny(_replay.run, 'busy', _replay.asker);
+    elsif not found then
+        return null;    -- taken over meanwhile
     end if;
     v_until := least(pgonce.clock() + coalesce(_replay.ttl, v_run.ttl), v_run.max_until);
     if greatest(v_until, v_run.expires_at) <= pgonce.clock() then
@@ -2118,6 +2124,7 @@ begin
         update pgonce.run r
         set state = 'replaced',
             token = pgonce._next_token(v_job.last_token),
+            burnt = true,
             nonce = null,
             finished_at = v_now,
             keep_until = v_now + r.keep
@@ -2126,6 +2133,7 @@ begin
     if v_job.overlap <> 'allow' then
         update pgonce.run r
         set token = pgonce._next_token(v_job.last_token),
+            burnt = true,
             nonce = null
         where r.token = any (v_job.running) and r.state = 'running' and r.key <> v_run.key;
     end if;
@@ -2740,8 +2748,10 @@ begin
         return null;    -- known by reading, so that a denial that follows locks nothing
     end if;
     perform from pgonce.lease l where l.token = v_lease.token and l.held for no key update skip locked;
-    if not found then
+    if not found and exists (select from pgonce.lease l where l.token = v_lease.token and l.held) then
         return pgonce._lease_claim(v_lease, 'busy');
+    elsif not found then
+        return null;    -- taken over meanwhile
     end if;
     v_until := least(pgonce.clock() + _replay_lease.ttl, v_lease.max_until);
     if greatest(v_until, v_lease.expires_at) <= pgonce.clock() then
@@ -2964,7 +2974,7 @@ declare
     v_run pgonce.run;
 begin
     select r.* into v_run from pgonce.run r where r.token = _hold_run.token for no key update;
-    if found and pgonce._may_use(v_run.role) then
+    if found and not v_run.burnt and pgonce._may_use(v_run.role) then
         return v_run;
     end if;
     if exists (select from pgonce.lease l where l.token = _hold_run.token) then
@@ -3009,7 +3019,7 @@ begin
         return v_until;
     end if;
     select r.* into v_run from pgonce.run r where r.token = renew_lease.token for no key update;
-    if found and v_run.state = 'running' and pgonce._may_use(v_run.role) then
+    if found and v_run.state = 'running' and not v_run.burnt and pgonce._may_use(v_run.role) then
         v_until := pgonce._renewed(v_ttl, v_run.ttl, v_run.claimed_at, v_run.max_until, v_run.expires_at);
         update pgonce.run r set expires_at = v_until where r.token = renew_lease.token;
         perform pgonce._secure(coalesce(v_ttl, v_run.ttl));
@@ -3162,7 +3172,10 @@ declare
 begin
     select l.ttl into v_ttl from pgonce.lease l where l.token = assert_held.token and l.held for key share;
     if not found then
-        select r.ttl into v_ttl from pgonce.run r where r.token = assert_held.token and r.state = 'running' for key share;
+        select r.ttl into v_ttl
+        from pgonce.run r
+        where r.token = assert_held.token and r.state = 'running' and not r.burnt
+        for key share;
     end if;
     if v_ttl is null then
         perform pgonce._not_held(assert_held.token);
@@ -3259,7 +3272,7 @@ select
     r.attempt,
     r.owner,
     pg_catalog.pg_get_userbyid(r.role) as role,
-    r.token,
+    case when not r.burnt then r.token end as token,
     r.claimed_at,
     r.expires_at,
     r.state = 'running' and r.expires_at <= pgonce.clock() as expired,
@@ -3277,7 +3290,7 @@ comment on column pgonce.runs.state is 'running, done, failed, or replaced by a 
 comment on column pgonce.runs.attempt is 'Number of the last attempt, from 1.';
 comment on column pgonce.runs.owner is 'Label of the last holder.';
 comment on column pgonce.runs.role is 'Role the token was granted to.';
-comment on column pgonce.runs.token is 'Token of the last grant, or a burnt one that nobody has.';
+comment on column pgonce.runs.token is 'Token of the last grant; null once it is burnt.';
 comment on column pgonce.runs.claimed_at is 'When the last attempt was granted.';
 comment on column pgonce.runs.expires_at is 'Until when the holder cannot be taken over.';
 comment on column pgonce.runs.expired is 'Still running, but anybody may take over.';

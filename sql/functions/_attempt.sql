@@ -19,6 +19,7 @@ declare
 begin
     v_run.state := 'running';
     v_run.token := _attempt.token;
+    v_run.burnt := false;
     v_run.attempt := coalesce(v_run.attempt, 0) + 1;
     v_run.owner := pgonce._owner(_attempt.owner);
     v_run.role := pgonce._caller();

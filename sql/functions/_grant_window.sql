@@ -27,6 +27,7 @@ begin
         update pgonce.run r
         set state = 'replaced',
             token = pgonce._next_token(v_job.last_token),
+            burnt = true,
             nonce = null,
             finished_at = v_now,
             keep_until = v_now + r.keep
@@ -35,6 +36,7 @@ begin
     if v_job.overlap <> 'allow' then
         update pgonce.run r
         set token = pgonce._next_token(v_job.last_token),
+            burnt = true,
             nonce = null
         where r.token = any (v_job.running) and r.state = 'running' and r.key <> v_run.key;
     end if;

@@ -11,7 +11,7 @@ declare
     v_run pgonce.run;
 begin
     select r.* into v_run from pgonce.run r where r.token = _hold_run.token for no key update;
-    if found and pgonce._may_use(v_run.role) then
+    if found and not v_run.burnt and pgonce._may_use(v_run.role) then
         return v_run;
     end if;
     if exists (select from pgonce.lease l where l.token = _hold_run.token) then

@@ -23,8 +23,10 @@ begin
     from pgonce.run r
     where r.token = _replay.run.token and r.state = 'running'
     for no key update skip locked;
-    if not found then
+    if not found and exists (select from pgonce.run r where r.token = _replay.run.token) then
         return pgonce._deny(_replay.run, 'busy', _replay.asker);
+    elsif not found then
+        return null;    -- taken over meanwhile
     end if;
     v_until := least(pgonce.clock() + coalesce(_replay.ttl, v_run.ttl), v_run.max_until);
     if greatest(v_until, v_run.expires_at) <= pgonce.clock() then

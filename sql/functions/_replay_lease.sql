@@ -22,8 +22,10 @@ begin
         return null;    -- known by reading, so that a denial that follows locks nothing
     end if;
     perform from pgonce.lease l where l.token = v_lease.token and l.held for no key update skip locked;
-    if not found then
+    if not found and exists (select from pgonce.lease l where l.token = v_lease.token and l.held) then
         return pgonce._lease_claim(v_lease, 'busy');
+    elsif not found then
+        return null;    -- taken over meanwhile
     end if;
     v_until := least(pgonce.clock() + _replay_lease.ttl, v_lease.max_until);
     if greatest(v_until, v_lease.expires_at) <= pgonce.clock() then

@@ -10,6 +10,7 @@ begin
     update pgonce.run r
     set state = _write_attempt.run.state,
         token = _write_attempt.run.token,
+        burnt = _write_attempt.run.burnt,
         attempt = _write_attempt.run.attempt,
         owner = _write_attempt.run.owner,
         role = _write_attempt.run.role,

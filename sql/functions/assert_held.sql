@@ -17,7 +17,10 @@ declare
 begin
     select l.ttl into v_ttl from pgonce.lease l where l.token = assert_held.token and l.held for key share;
     if not found then
-        select r.ttl into v_ttl from pgonce.run r where r.token = assert_held.token and r.state = 'running' for key share;
+        select r.ttl into v_ttl
+        from pgonce.run r
+        where r.token = assert_held.token and r.state = 'running' and not r.burnt
+        for key share;
     end if;
     if v_ttl is null then
         perform pgonce._not_held(assert_held.token);

@@ -28,7 +28,7 @@ begin
         return v_until;
     end if;
     select r.* into v_run from pgonce.run r where r.token = renew_lease.token for no key update;
-    if found and v_run.state = 'running' and pgonce._may_use(v_run.role) then
+    if found and v_run.state = 'running' and not v_run.burnt and pgonce._may_use(v_run.role) then
         v_until := pgonce._renewed(v_ttl, v_run.ttl, v_run.claimed_at, v_run.max_until, v_run.expires_at);
         update pgonce.run r set expires_at = v_until where r.token = renew_lease.token;
         perform pgonce._secure(coalesce(v_ttl, v_run.ttl));

@@ -8,6 +8,7 @@ create table pgonce.run (
     key            text collate "C" not null,
     state          text collate "C" not null,
     token          bigint not null,
+    burnt          boolean not null,
     attempt        integer not null,
     owner          text,
     role           oid not null,
@@ -40,6 +41,7 @@ comment on column pgonce.run.name is 'Job or scope.';
 comment on column pgonce.run.key is 'Start of the window as YYYY-MM-DDTHH:MI:SSZ, or the operation''s key.';
 comment on column pgonce.run.state is 'running, done, failed, or replaced by a newer window.';
 comment on column pgonce.run.token is 'Token of the last grant, or a burnt one that nobody has.';
+comment on column pgonce.run.burnt is 'Nobody was given this token: whoever reads it holds nothing.';
 comment on column pgonce.run.attempt is 'Number of the last attempt, from 1.';
 comment on column pgonce.run.owner is 'Label of the last holder; never identity.';
 comment on column pgonce.run.role is 'Role the token was granted to: an oid, so that a dropped role matches nobody.';

@@ -8,7 +8,7 @@ select
     r.attempt,
     r.owner,
     pg_catalog.pg_get_userbyid(r.role) as role,
-    r.token,
+    case when not r.burnt then r.token end as token,
     r.claimed_at,
     r.expires_at,
     r.state = 'running' and r.expires_at <= pgonce.clock() as expired,
@@ -26,7 +26,7 @@ comment on column pgonce.runs.state is 'running, done, failed, or replaced by a 
 comment on column pgonce.runs.attempt is 'Number of the last attempt, from 1.';
 comment on column pgonce.runs.owner is 'Label of the last holder.';
 comment on column pgonce.runs.role is 'Role the token was granted to.';
-comment on column pgonce.runs.token is 'Token of the last grant, or a burnt one that nobody has.';
+comment on column pgonce.runs.token is 'Token of the last grant; null once it is burnt.';
 comment on column pgonce.runs.claimed_at is 'When the last attempt was granted.';
 comment on column pgonce.runs.expires_at is 'Until when the holder cannot be taken over.';
 comment on column pgonce.runs.expired is 'Still running, but anybody may take over.';
