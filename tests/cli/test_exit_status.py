@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -78,8 +79,8 @@ def test_waiting(start: Start, conn: Conn) -> None:
 
 @pytest.mark.parametrize("what", [WINDOW, KEY, LEASE])
 def test_a_command_that_cannot_be_run(run: Run, conn: Conn, tmp_path: Path, what: tuple[str, ...]) -> None:
-    """CASES 40."""
-    missing = run(*what, "--", "no-such-command")
+    """CASES 40. (A PATH with a folder that may not be entered gives 126, as with env(1).)"""
+    missing = run(*what, "--", "no-such-command", env={"PATH": os.defpath})
     assert missing.returncode == 127
     assert missing.stderr == "pgonce: no-such-command: No such file or directory\n"
     if what == LEASE:
