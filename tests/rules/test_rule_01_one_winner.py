@@ -74,6 +74,18 @@ def test_fifty_at_once(
     assert errors_logged(pg_server.log(), dbname) == []
 
 
+@pytest.mark.parametrize(("first", "second"), [(1, 3), (3, 1), (2, 3)])
+def test_another_number_of_slots_is_no_way_round(
+    a: Conn, b: Conn, conn: Conn, first: int, second: int
+) -> None:
+    """Who asks with another number of slots while one is held is refused, and the holder keeps it."""
+    claim = grant(a, "lease", slots=first)
+    assert reason(b, "lease", slots=second) == "22023"
+    assert finish(a, "lease", claim["token"]) == "True"
+    grant(b, "lease", slots=second)
+    assert reason(a, "lease", slots=first) == "22023"
+
+
 def test_windows_that_exclude_each_other_at_once(conn: Conn, session: Open) -> None:
     """24 sessions ask for six windows of a new job, and of a known one, none of which may run beside
     another.

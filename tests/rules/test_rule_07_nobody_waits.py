@@ -20,12 +20,12 @@ from tests.rules.tools import (
     errors_logged,
     expire,
     finish,
-    give_up,
     grant,
     grant_all,
     holding_calls,
     log_waits,
     outcome,
+    prepare,
     reason,
     table,
     waits_logged,
@@ -38,17 +38,6 @@ def b(session: Open) -> Conn:
     conn = session()
     conn.execute("set statement_timeout = '5s'")
     return conn
-
-
-def prepare(a: Conn, owner: Conn, kind: str, before: str) -> None:
-    """Bring the record into a state in which it can be claimed."""
-    match before:
-        case "expired":
-            grant_all(a, kind)
-            expire(owner, kind)
-        case "given up":
-            for claim in [grant(a, kind) for _ in range(3 if kind == "slots" else 1)]:
-                assert give_up(a, kind, claim["token"]) == "True"
 
 
 @pytest.mark.parametrize("before", ["new", "expired", "given up"])

@@ -18,12 +18,12 @@ from tests.rules.tools import (
     define,
     expire,
     finish,
-    give_up,
     grant,
     grant_all,
     holding_calls,
     in_transaction,
     outcome,
+    prepare,
     question,
     reason,
     reasons,
@@ -33,16 +33,6 @@ from tests.rules.tools import (
 )
 
 pytestmark = pytest.mark.parametrize("isolation", STRICT)
-
-
-def prepare(a: Conn, owner: Conn, kind: str, before: str) -> None:
-    match before:
-        case "expired":
-            grant_all(a, kind)
-            expire(owner, kind)
-        case "given up":
-            for claim in [grant(a, kind) for _ in range(3 if kind == "slots" else 1)]:
-                assert give_up(a, kind, claim["token"]) == "True"
 
 
 @pytest.mark.parametrize("before", ["new", "expired", "given up"])

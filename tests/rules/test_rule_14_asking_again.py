@@ -17,6 +17,7 @@ from tests.rules.tools import (
     KINDS,
     NOTHING_HELD,
     RUNS,
+    W1,
     W2,
     Gate,
     ask,
@@ -70,6 +71,19 @@ def test_late_but_nobody_came(a: Conn, clock: Clock) -> None:
         again = grant(a, kind, nonce=N, ttl="1 minute")
         assert again["token"] == first["token"]
         assert again["expires_at"] == clock.now + timedelta(minutes=1)
+
+
+def test_late_where_windows_overlap(a: Conn, b: Conn, conn: Conn) -> None:
+    """allow: another window was granted meanwhile, which excludes nothing: the expired one is still its holder's.
+
+    FAULT in _grant_window: it drops expired runs from the job's ``running``, among which the nonce is looked up.
+    """
+    define(conn, "window", overlap="allow")
+    first = grant(a, "window", window_start=W1, nonce=N)
+    expire(conn, "window")
+    grant(b, "window", window_start=W2)
+    again = grant(a, "window", window_start=W1, nonce=N)
+    assert (again["token"], again["attempt"]) == (first["token"], 1)
 
 
 def test_before_the_window_is_computed(a: Conn, clock: Clock) -> None:

@@ -160,6 +160,17 @@ def expire(owner: Conn, kind: str, name: str | None = None) -> None:
     owner.execute(f"update {table(kind)} t set expires_at = pgonce.clock() where {held}", (name or kind,))
 
 
+def prepare(a: Conn, owner: Conn, kind: str, before: str) -> None:
+    """Bring the record into a state in which it can be claimed."""
+    match before:
+        case "expired":
+            grant_all(a, kind)
+            expire(owner, kind)
+        case "given up":
+            for claim in [grant(a, kind) for _ in range(3 if kind == "slots" else 1)]:
+                assert give_up(a, kind, claim["token"]) == "True"
+
+
 def clock_time(conn: Conn) -> datetime:
     instant: datetime = value(conn, "select clock_timestamp()")
     return instant
