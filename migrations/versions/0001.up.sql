@@ -2331,7 +2331,7 @@ begin
             v_reason := 'overlap';
         end if;
     end if;
-    if v_reason = 'held' and v_run.nonce = _try_window.nonce then    -- committed since the job was read
+    if v_run.nonce = _try_window.nonce then     -- committed since the job was read, or expired and no longer in its list
         v_claim := pgonce._replay(v_run, _try_window.ttl, _try_window.owner);
         if v_claim.reason is not null then
             return v_claim;

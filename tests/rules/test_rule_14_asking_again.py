@@ -76,7 +76,7 @@ def test_late_but_nobody_came(a: Conn, clock: Clock) -> None:
 def test_late_where_windows_overlap(a: Conn, b: Conn, conn: Conn) -> None:
     """allow: another window was granted meanwhile, which excludes nothing: the expired one is still its holder's.
 
-    FAULT in _grant_window: it drops expired runs from the job's ``running``, among which the nonce is looked up.
+    Seen to fail: expired runs are dropped from the job's ``running``, and the nonce was looked up there only.
     """
     define(conn, "window", overlap="allow")
     first = grant(a, "window", window_start=W1, nonce=N)
