@@ -1,4 +1,15 @@
-"""Situations that went wrong for somebody (CASES.md), step by step, and one found by reading the SQL."""
+"""Situations that went wrong for somebody (CASES.md), step by step, and one found by reading the SQL.
+
+Seen to fail, each with these mutants of sql/ (what was broken in it):
+
+- test_case_49_a_window_that_would_burn_the_asserted_one: window: running runs not locked
+- test_case_49_a_window_that_may_overlap: window: own run not locked
+- test_case_2_mixed_clients_in_the_same_instant: window: no recheck after the lock; lease: no recheck
+  after the lock
+- test_case_49_assert_held_for_longer_than_the_ttl: lease: no recheck after the lock; key: record not
+  locked
+- test_case_58_a_hot_standby: read-only window not refused
+"""
 
 from __future__ import annotations
 

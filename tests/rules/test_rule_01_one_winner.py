@@ -1,5 +1,23 @@
 """Rule 1, one winner: at most one is granted a lease slot, window or operation at a time; a done one never
 again.
+
+Seen to fail, each with these mutants of sql/ (what was broken in it):
+
+- test_windows_that_exclude_each_other_at_once: window: job not locked; window: no recheck after the lock
+- test_while_one_decides_under_the_lock: window: job not locked
+- test_an_operation_no_longer_kept_has_one_winner_again: key: no recheck after the lock; key: record not
+  locked
+- test_taken_over_before_the_lock: key: no recheck after the lock; window: no recheck after the lock;
+  lease: no recheck after the lock
+- test_done_before_the_lock: key: no recheck after the lock; window: no recheck after the lock; done is
+  claimable after its ttl
+- test_renewed_before_the_lock: key: no recheck after the lock; window: no recheck after the lock; lease:
+  no recheck after the lock
+- test_fifty_at_once: window: no recheck after the lock; lease: no recheck after the lock; key: record not
+  locked; lease: slot not locked
+- test_overtaken_before_the_lock: window: no recheck after the lock
+- test_a_new_semaphore_asked_for_at_once: lease: no recheck after the lock; lease: slot not locked
+- test_done_is_never_granted_again: done is claimable after its ttl
 """
 
 from __future__ import annotations

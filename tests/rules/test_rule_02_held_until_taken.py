@@ -1,4 +1,21 @@
-"""Rule 2, held until taken: after expires_at and not before; then the old token holds nothing, for ever."""
+"""Rule 2, held until taken: after expires_at and not before; then the old token holds nothing, for ever.
+
+Seen to fail, each with these mutants of sql/ (what was broken in it):
+
+- test_the_old_token_holds_nothing_for_ever: key: takeover keeps the token; window: takeover keeps the
+  token; lease: takeover keeps the token
+- test_a_call_that_waits_behind_a_takeover: key: takeover keeps the token; window: takeover keeps the
+  token; lease: takeover keeps the token
+- test_nobody_takes_over_before_it_expires: lease: no recheck after the lock; tokens without the sequence;
+  held one instant too short
+- test_nobody_came: lease: no recheck after the lock
+- test_an_excluding_grant_burns_the_expired_window: tokens without the sequence
+- test_nobody_has_the_token_of_a_burnt_run: tokens without the sequence
+- test_a_burnt_window_stays_claimable: tokens without the sequence
+- test_replace_takes_at_once: tokens without the sequence
+- test_replace_never_replaces_a_newer_window: window: older replaces newer
+- test_what_has_ended_is_never_revived: renew revives what was released; renew revives what has ended
+"""
 
 from __future__ import annotations
 

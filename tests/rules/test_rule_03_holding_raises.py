@@ -1,5 +1,12 @@
 """Rule 3, asking answers, holding raises: a denial is a row, a token that holds nothing an error that stops
 by itself.
+
+Seen to fail, each with these mutants of sql/ (what was broken in it):
+
+- test_the_transaction_around_the_work_stops: key: takeover keeps the token; window: takeover keeps the
+  token; lease: takeover keeps the token
+- test_released_and_finished: release deletes the row; renew revives what was released; renew revives what
+  has ended
 """
 
 from __future__ import annotations

@@ -1,5 +1,18 @@
 """Rule 4, one clock: the database's, as it is when the row is locked, whenever transaction or statement
 began.
+
+Seen to fail, each with these mutants of sql/ (what was broken in it):
+
+- test_the_clock_is_read_again_under_the_lock: lease: clock before the lock; key: clock before the lock;
+  window: clock before the lock
+- test_an_insertion_that_waited: lease: clock before the lock; clock is now(); clock is
+  statement_timestamp(); key: insertion's clock before the wait
+- test_renewing_gives_the_whole_ttl_or_raises: lease: clock before the lock; renew: clock before the lock;
+  window: clock before the lock
+- test_a_renewal_that_waited: renew: clock before the lock; clock is now(); clock is statement_timestamp()
+- test_renewing_never_shortens: renew: clock before the lock; renew shortens
+- test_the_lease_runs_from_the_grant: clock is now()
+- test_the_rest_is_read_from_the_clock_too: clock is now()
 """
 
 from __future__ import annotations

@@ -1,4 +1,18 @@
-"""Rule 5, tokens only grow: for one job, lease name or operation, whatever happens between two grants."""
+"""Rule 5, tokens only grow: for one job, lease name or operation, whatever happens between two grants.
+
+Seen to fail, each with these mutants of sql/ (what was broken in it):
+
+- test_with_a_clock_that_runs_stands_still_or_goes_back: key: takeover keeps the token; window: takeover
+  keeps the token; lease: takeover keeps the token; tokens without a floor
+- test_through_takeovers: key: takeover keeps the token; window: takeover keeps the token; lease: takeover
+  keeps the token
+- test_the_sequence_starts_again: key: takeover keeps the token; window: takeover keeps the token; lease:
+  takeover keeps the token; tokens are a row counter
+- test_unique_in_the_database: tokens are the sequence; tokens without the sequence
+- test_from_window_to_window: tokens without a floor; window: floor of the run, not the job
+- test_from_slot_to_slot: tokens without a floor; lease: floor of the slot, not the name
+- test_from_slot_to_slot_with_an_old_snapshot: lease: an old snapshot's floor; release deletes the row
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Rule 6: a denial that is decided by reading takes no lock and no xid, writes nothing, waits for nobody."""
+"""Rule 6: a denial that is decided by reading takes no lock and no xid, writes nothing, waits for nobody.
+
+Seen to fail, each with these mutants of sql/ (what was broken in it):
+
+- test_a_hundred_denials_leave_no_trace: denial of a key locks; denial of a lease locks; denials draw a
+  token
+- test_a_denial_with_a_nonce_leaves_no_trace: denial of a key locks; denial of a lease locks
+"""
 
 from __future__ import annotations
 

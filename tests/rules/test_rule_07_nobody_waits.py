@@ -2,6 +2,22 @@
 100 ms.
 
 No test looks at a watch: a session that would wait longer is ended by its statement_timeout of five seconds.
+
+Seen to fail, each with these mutants of sql/ (what was broken in it):
+
+- test_for_a_record_that_exists_there_is_no_wait_at_all: lease: waits for the row
+- test_a_denied_claim_locks_nothing: lease: waits for the row; window: waits for running runs
+- test_two_who_assert_the_same_token_do_not_deadlock: lease: waits for the row; window: waits for running
+  runs
+- test_a_run_being_finished_is_busy: window: waits for running runs
+- test_an_open_claim_is_busy: insert run without lock_timeout; insert job without lock_timeout; insert
+  lease without lock_timeout
+- test_what_was_open_and_rolled_back_is_free: insert run without lock_timeout; insert job without
+  lock_timeout; insert lease without lock_timeout
+- test_crossing_claims_do_not_deadlock: insert run without lock_timeout; insert job without lock_timeout;
+  insert lease without lock_timeout
+- test_holding_calls_end_in_55p03: renew without lock_timeout; mark_done without lock_timeout; assert_held
+  without lock_timeout
 """
 
 from __future__ import annotations
@@ -90,6 +106,19 @@ def test_the_jobs_other_windows_are_busy(a: Conn, b: Conn, conn: Conn) -> None:
     grant(a, "window", window_start=W2)
     assert reason(b, "window", window_start="2022-01-01T00:00:00Z") == "busy"
     assert reason(b, "window", window_start=W1) == "done"
+
+
+def test_another_number_of_slots_while_one_is_being_taken(a: Conn, b: Conn) -> None:
+    """``a`` takes one of three free slots, not committed; ``b`` asks for the only one.
+
+    Seen to fail with _resize_lease that does not lock the rows first: its update waited for ``a``.
+    """
+    finish(a, "slots", grant(a, "slots")["token"])
+    a.execute("begin")
+    grant(a, "slots")
+    assert reason(b, "slots", slots=1) == "busy"
+    a.execute("rollback")
+    assert reason(b, "slots", slots=1) == "granted"
 
 
 def test_holding_calls_end_in_55p03(a: Conn, b: Conn, conn: Conn) -> None:

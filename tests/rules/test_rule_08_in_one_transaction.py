@@ -1,5 +1,13 @@
 """Rule 8: claim, work and mark_done in one transaction happen exactly once, and an idle one loses its claim
 by the ttl.
+
+Seen to fail, each with these mutants of sql/ (what was broken in it):
+
+- test_each_yes_bounds_how_long_it_may_idle: idle timeout always set; idle timeout not capped; assert_held
+  secures nothing; idle timeout not set
+- test_rollback_to_a_savepoint: idle timeout not set
+- test_a_claim_in_a_savepoint_that_is_released: idle timeout not set
+- test_an_idle_transaction_ends_with_the_ttl: idle timeout not set
 """
 
 from __future__ import annotations

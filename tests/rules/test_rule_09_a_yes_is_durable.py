@@ -1,5 +1,12 @@
 """Rule 9: a yes is durable when you hear it. Every call that says yes writes, and its commit waits for the
 flush.
+
+Seen to fail, each with these mutants of sql/ (what was broken in it):
+
+- test_each_yes_raises_synchronous_commit: assert_held secures nothing; synchronous_commit not raised;
+  synchronous_commit: remote_write left; synchronous_commit always on
+- test_each_yes_waits_for_the_standby: assert_held secures nothing; synchronous_commit not raised
+- test_an_immediate_shutdown_loses_nothing: synchronous_commit not raised
 """
 
 from __future__ import annotations

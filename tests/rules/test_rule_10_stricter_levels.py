@@ -1,5 +1,13 @@
 """Rule 10: every grant writes the row that a competing one would write. In REPEATABLE READ and SERIALIZABLE a
 race ends in 40001 or in a right answer, never in two grants.
+
+Seen to fail, each with these mutants of sql/ (what was broken in it):
+
+- test_an_old_snapshot_is_never_granted_what_is_held: lease: no recheck after the lock
+- test_an_old_snapshot_sees_a_holder_that_is_gone: lease: no recheck after the lock
+- test_an_open_claim_is_busy_here_too: lease: no recheck after the lock
+- test_twenty_at_once: lease: no recheck after the lock
+- test_slots_are_never_more_than_asked_for: lease: no recheck after the lock
 """
 
 from __future__ import annotations

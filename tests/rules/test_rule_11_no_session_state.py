@@ -1,5 +1,14 @@
 """Rule 11: nothing depends on the session: not on the pooler, the settings, or what else lies in the
 database.
+
+Seen to fail, each with these mutants of sql/ (what was broken in it):
+
+- test_settings_of_the_session: the key depends on TimeZone
+- test_hostile_objects: claim_key without search_path; claim_window without search_path; acquire_lease
+  without search_path
+- test_hostile_objects_and_a_reader: _may_see without search_path
+- test_read_only_comes_first: read-only comes late; read-only: held is answered; read-only window not
+  refused
 """
 
 from __future__ import annotations

@@ -2,6 +2,14 @@
 written.
 
 (tests/functions has the refusals of each function one by one; here is what holds for all of them.)
+
+Seen to fail, each with these mutants of sql/ (what was broken in it):
+
+- test_refused_with_a_hint_and_without_a_trace: names not checked; no hint for names; months accepted;
+  owner not checked
+- test_refused_where_there_are_records_already: names not checked; months accepted; owner not checked
+- test_refused_before_anything_is_locked: names not checked; months accepted; owner not checked; instants
+  not checked
 """
 
 from __future__ import annotations

@@ -1,5 +1,22 @@
 """Rule 13: nothing is PUBLIC's; a worker executes functions and touches no table; a token works for its own
 role.
+
+Seen to fail, each with these mutants of sql/ (what was broken in it):
+
+- test_another_worker_cannot_use_the_token: any role's token; assert_held for the same role only
+- test_not_the_other_way_round: any role's token; assert_held for the same role only
+- test_set_role: any role's token; no members; assert_held for the same role only
+- test_set_session_authorization: any role's token; no members; assert_held for the same role only
+- test_a_dropped_role_matches_nobody: any role's token; not the owner's members; assert_held for the same
+  role only
+- test_a_result_is_shown_to_those_for_whom_the_token_would_work: any role's token; no members; not the
+  owner's members; a denial shows every result
+- test_a_reader_cannot_look_behind_the_view: any role's token; the view shows every result
+- test_a_takeover_by_another_role: any role's token; assert_held for the same role only
+- test_members_and_the_owner_can: no members; members by usage, not membership; not the owner's members
+- test_who_may_execute_what: execute for PUBLIC; worker may define
+- test_public_has_nothing: execute for PUBLIC; usage of the schema for PUBLIC
+- test_who_may_touch_what: worker may read the runs
 """
 
 from __future__ import annotations

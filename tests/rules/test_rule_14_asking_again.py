@@ -1,5 +1,22 @@
 """Rule 14, asking again is safe: the same nonce brings the same grant back, and the same finishing call a
 yes.
+
+Seen to fail, each with these mutants of sql/ (what was broken in it):
+
+- test_the_same_grant_comes_back: key: no nonce; lease: no nonce; lease replay of any name
+- test_late_but_nobody_came: key: no nonce; window: no nonce; lease: no nonce; window: nonce after the
+  window
+- test_up_to_max_hold: key: no nonce; window: no nonce; lease: no nonce; window: nonce after the window
+- test_never_shortened: key: no nonce; lease: no nonce; replay shortens
+- test_the_same_question_by_eight_sessions_at_once: key: no nonce; lease: no nonce
+- test_the_lost_answer_arrives_in_between: key: no nonce; lease: no nonce
+- test_asked_again_while_a_heartbeat_is_in_flight: key: no nonce; lease: no nonce
+- test_asked_again_in_the_same_transaction: key: no nonce; lease: no nonce; lease replay of any name
+- test_before_the_window_is_computed: window: no nonce; window: nonce after the window
+- test_only_for_the_same_role: lease replay for any role
+- test_only_for_the_same_role_among_slots: lease replay for any role
+- test_only_under_the_same_name: lease replay of any name
+- test_a_grant_that_has_ended_is_no_answer: lease replay of any name
 """
 
 from __future__ import annotations
@@ -74,7 +91,7 @@ def test_late_but_nobody_came(a: Conn, clock: Clock) -> None:
 
 
 def test_late_where_windows_overlap(a: Conn, b: Conn, conn: Conn) -> None:
-    """allow: another window was granted meanwhile, which excludes nothing: the expired one is still its holder's.
+    """allow: another window was granted meanwhile, which excludes nothing: the expired one is still held.
 
     Seen to fail: expired runs are dropped from the job's ``running``, and the nonce was looked up there only.
     """
