@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -36,6 +37,13 @@ SETTINGS = {
     "max_connections": "200",
     "log_line_prefix": "%m [%p] %q%u@%d ",
 }
+
+
+# What a shell starts in the background ignores SIGINT, what nohup starts SIGHUP, and so would all that the
+# tests start and send them to. A handler, unlike that, is not inherited by a program.
+for _signal in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+    if signal.getsignal(_signal) == signal.SIG_IGN:
+        signal.signal(_signal, lambda signum, frame: None)
 
 
 class SharedServer(Server):
