@@ -36,6 +36,12 @@ def session(connect: Open) -> Open:
 
 
 @pytest.fixture
+def conn(session: Open) -> Conn:
+    """A session of the owner's."""
+    return session(OWNER)
+
+
+@pytest.fixture
 def a(session: Open) -> Conn:
     """A worker's session."""
     return session()

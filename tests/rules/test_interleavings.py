@@ -181,6 +181,8 @@ def test_case_48_the_heartbeat_first(b: Conn, conn: Conn, session: Open, backgro
 def test_case_49_assert_held_for_longer_than_the_ttl(a: Conn, b: Conn, c: Conn, conn: Conn) -> None:
     """A's transaction asserts the token; A's heartbeat (another session) passes; C cannot take over until A
     commits.
+
+    Seen to fail with: assert_held without a lock; assert_held locks too much (for share).
     """
     for kind in KINDS:
         claim = grant_all(a, kind)
@@ -239,6 +241,20 @@ def test_case_49_a_window_that_may_overlap(a: Conn, c: Conn, conn: Conn) -> None
     assert reason(c, "window", window_start=W1) == "busy"
     a.execute("commit")
     assert reason(c, "window", window_start=W1) == "granted"
+
+
+def test_case_49_another_number_of_slots(a: Conn, c: Conn, conn: Conn) -> None:
+    """It would burn every expired holder, also the one that is asserted.
+
+    Seen to fail with: slots: resized without locks.
+    """
+    claim = grant_all(a, "slots")
+    expire(conn, "slots")
+    a.execute("begin")
+    assert call(a, "assert_held", token=claim["token"]) is True
+    assert reason(c, "slots", slots=2) == "busy"
+    a.execute("commit")
+    assert reason(c, "slots", slots=2) == "granted"
 
 
 def test_case_50_done_in_its_commit_wait(durable: Durable, background: Background) -> None:

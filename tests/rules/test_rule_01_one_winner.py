@@ -126,6 +126,8 @@ def test_windows_that_exclude_each_other_at_once(conn: Conn, session: Open) -> N
 def test_while_one_decides_under_the_lock(conn: Conn, session: Open, b: Conn, background: Background) -> None:
     """``a`` has looked at the job again, under its lock, and has not written yet: no other window is
     granted.
+
+    Seen to fail with: window: job not locked.
     """
     a = session(application_name="gated")
     assert finish(b, "window", grant(b, "window", window_start=W3)["token"]) == "True"  # the job is known

@@ -149,6 +149,7 @@ def story(one: Conn, label: str) -> list[Any]:
 
 
 SETTINGS: list[dict[str, str]] = [
+    {"TimeZone": "Europe/Berlin"},  # where a day of this night's has 23 hours
     {"TimeZone": "Pacific/Apia", "DateStyle": "SQL, DMY", "IntervalStyle": "sql_standard"},
     {"TimeZone": "America/Los_Angeles", "DateStyle": "German", "IntervalStyle": "iso_8601"},
     {"TimeZone": "Australia/Lord_Howe", "DateStyle": "Postgres, MDY", "IntervalStyle": "postgres_verbose"},
@@ -175,7 +176,10 @@ SETTINGS: list[dict[str, str]] = [
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: " ".join(settings.values()))
 def test_settings_of_the_session(session: Open, clock: Clock, settings: dict[str, str]) -> None:
-    """CASES 37, 46: the same story as in a session without any."""
+    """CASES 37, 46: the same story as in a session without any.
+
+    Seen to fail with: durations keep their days (Europe/Berlin).
+    """
     clock.set(NIGHT)
     plain, changed = session(), session()
     for name, setting in settings.items():
