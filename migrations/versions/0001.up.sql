@@ -1920,7 +1920,7 @@ comment on function pgonce._write_attempt(pgonce.run) is 'Writes a new attempt o
 -- The same question asked again: brings back the grant that answered it, renewed. Null: that grant has ended (or is
 -- another role's, or cannot be kept alive any longer), and the question counts as if it had no nonce.
 -- Locks: the run, for no key update, without waiting. Writes: run.expires_at. Clock: read under the lock.
--- Raises: 22023, 40001 above READ COMMITTED.
+-- Raises: 40001 above READ COMMITTED.
 create function pgonce._replay(
     run   pgonce.run,
     ttl   interval,
@@ -2305,7 +2305,9 @@ begin
         end if;
         v_end := coalesce(v_end, v_run.window_end);
         v_run.window_end := v_end;      -- of the schedule as it is now
-        v_early := make_interval(secs => extract(epoch from least(v_job.early, (v_end - v_start) / 4)));
+        if v_explicit then
+            v_early := make_interval(secs => extract(epoch from least(v_job.early, (v_end - v_start) / 4)));
+        end if;
         v_now := pgonce.clock();
         v_reason := coalesce(pgonce._run_reason(v_run, v_job.max_attempts, v_now), case
             when v_start < v_beginning then 'skipped'
@@ -2496,9 +2498,9 @@ begin
 
     v_now := pgonce.clock();
     v_over := v_run.state = 'done' and v_run.keep_until <= v_now;
-    if v_run.state = 'failed' or v_run.state = 'running' and v_run.expires_at <= v_now then
-        v_job := pgonce._read_job(_try_key.scope);
-        v_over := v_run.attempt >= v_job.max_attempts
+    if v_over or v_run.state = 'failed' or v_run.state = 'running' and v_run.expires_at <= v_now then
+        v_job := pgonce._read_job(_try_key.scope);      -- it may be granted: what is defined now decides
+        v_over := v_over or v_run.attempt >= v_job.max_attempts
             and coalesce(v_run.keep_until, v_run.expires_at + v_run.keep) <= v_now;
     end if;
     if v_over then
@@ -2531,7 +2533,6 @@ begin
             case v_reason when 'held' then v_run.expires_at when 'backoff' then v_run.retry_at end);
     end if;
 
-    v_job := pgonce._read_job(_try_key.scope);
     perform pgonce._check_max_hold(_try_key.ttl, v_job.max_hold);
     v_run := pgonce._attempt(
         v_run, v_job, pgonce._next_token(v_run.token), _try_key.ttl, _try_key.owner, _try_key.nonce, pgonce.clock());

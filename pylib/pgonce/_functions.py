@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from uuid import UUID
 
-Conn = psycopg.Connection[Any]
+    from ._connection import Conn
 
 _UTC = timezone.utc
 _FIELDS = frozenset(field.name for field in dataclasses.fields(Claim))

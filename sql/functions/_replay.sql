@@ -1,7 +1,7 @@
 -- The same question asked again: brings back the grant that answered it, renewed. Null: that grant has ended (or is
 -- another role's, or cannot be kept alive any longer), and the question counts as if it had no nonce.
 -- Locks: the run, for no key update, without waiting. Writes: run.expires_at. Clock: read under the lock.
--- Raises: 22023, 40001 above READ COMMITTED.
+-- Raises: 40001 above READ COMMITTED.
 create function pgonce._replay(
     run   pgonce.run,
     ttl   interval,

@@ -75,9 +75,9 @@ begin
 
     v_now := pgonce.clock();
     v_over := v_run.state = 'done' and v_run.keep_until <= v_now;
-    if v_run.state = 'failed' or v_run.state = 'running' and v_run.expires_at <= v_now then
-        v_job := pgonce._read_job(_try_key.scope);
-        v_over := v_run.attempt >= v_job.max_attempts
+    if v_over or v_run.state = 'failed' or v_run.state = 'running' and v_run.expires_at <= v_now then
+        v_job := pgonce._read_job(_try_key.scope);      -- it may be granted: what is defined now decides
+        v_over := v_over or v_run.attempt >= v_job.max_attempts
             and coalesce(v_run.keep_until, v_run.expires_at + v_run.keep) <= v_now;
     end if;
     if v_over then
@@ -110,7 +110,6 @@ begin
             case v_reason when 'held' then v_run.expires_at when 'backoff' then v_run.retry_at end);
     end if;
 
-    v_job := pgonce._read_job(_try_key.scope);
     perform pgonce._check_max_hold(_try_key.ttl, v_job.max_hold);
     v_run := pgonce._attempt(
         v_run, v_job, pgonce._next_token(v_run.token), _try_key.ttl, _try_key.owner, _try_key.nonce, pgonce.clock());

@@ -119,7 +119,9 @@ begin
         end if;
         v_end := coalesce(v_end, v_run.window_end);
         v_run.window_end := v_end;      -- of the schedule as it is now
-        v_early := make_interval(secs => extract(epoch from least(v_job.early, (v_end - v_start) / 4)));
+        if v_explicit then
+            v_early := make_interval(secs => extract(epoch from least(v_job.early, (v_end - v_start) / 4)));
+        end if;
         v_now := pgonce.clock();
         v_reason := coalesce(pgonce._run_reason(v_run, v_job.max_attempts, v_now), case
             when v_start < v_beginning then 'skipped'
