@@ -1,4 +1,5 @@
-"""The private server, and a database for each test: a clone of one into which sql/install.sql was installed.
+"""A private server for each process of the tests, and in it a database for each test: a clone of one into
+which sql/install.sql was installed.
 
 The server is pgonce's own launcher (pytest-postgresql's cannot start as root); pytest-postgresql makes the
 template, and the clones are made here: each has a name of its own, so that a process which a test left behind
@@ -24,7 +25,7 @@ from pytest_postgresql import factories
 from pytest_postgresql.executors import NoopExecutor
 
 from pgonce._embedded import Server
-from tests.helpers import OWNER, SQL, Clock, Conn, psql
+from tests.helpers import OWNER, SQL, Clock, Conn, pgbouncer_program, psql
 
 ROLES = (OWNER, "worker", "worker2", "reader", "stranger")
 
@@ -44,6 +45,21 @@ SETTINGS = {
 for _signal in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
     if signal.getsignal(_signal) == signal.SIG_IGN:
         signal.signal(_signal, lambda signum, frame: None)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without PgBouncer its tests are left out; in CI they fail."""
+    if pgbouncer_program() is None and "CI" not in os.environ:
+        left_out = [item for item in items if "pgbouncer" in getattr(item, "fixturenames", ())]
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if pgbouncer_program() is None and "CI" not in os.environ:
+        terminalreporter.write_line(
+            "PgBouncer is not installed (apt-get install pgbouncer): its tests are left out."
+        )
 
 
 class SharedServer(Server):

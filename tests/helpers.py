@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -72,6 +73,11 @@ def psql(
     if check and done.returncode != 0:
         raise AssertionError(f"psql: {done.stderr}")
     return done
+
+
+def pgbouncer_program() -> str | None:
+    """PgBouncer does not come with pip; Debian keeps it where only root looks."""
+    return shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
 
 class Clock:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -19,7 +18,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
 from pgonce._embedded import Server, _end_with_parent, _server_account
-from tests.helpers import OWNER, SQL, Conn, psql, value, wait_until
+from tests.helpers import OWNER, SQL, Conn, pgbouncer_program, psql, value, wait_until
 
 Open = Callable[..., Conn]
 Background = Callable[..., Future[Any]]
@@ -145,28 +144,6 @@ class Standby(Server):
 def standby(durable: Durable) -> Iterator[Standby]:
     with Standby(durable) as server:
         yield server
-
-
-def pgbouncer_program() -> str | None:
-    return shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-
-
-_left_out: list[pytest.Item] = []
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without PgBouncer, which does not come with pip, its tests are left out; in CI they fail."""
-    if pgbouncer_program() is None and "CI" not in os.environ:
-        _left_out.extend(item for item in items if "pgbouncer" in getattr(item, "fixturenames", ()))
-        items[:] = [item for item in items if item not in _left_out]
-        config.hook.pytest_deselected(items=_left_out)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if _left_out:
-        terminalreporter.write_line(
-            f"PgBouncer is not installed (apt-get install pgbouncer): {len(_left_out)} tests left out."
-        )
 
 
 @pytest.fixture(scope="session")
