@@ -76,6 +76,14 @@ begin
         v_start := v_window.window_start;
         v_end := v_window.window_end;
     end if;
+    if not v_explicit and v_end - v_now <= v_job.early then
+        -- A host whose clock runs ahead means the coming window, whatever became of the present one.
+        v_window := pgonce._window(v_spec.compiled, v_spec.timezone, v_end);
+        if v_end - v_now <= (v_window.window_end - v_window.window_start) / 4 then
+            v_start := v_window.window_start;
+            v_end := v_window.window_end;
+        end if;
+    end if;
     if v_explicit and v_start <> _try_window.window_start then
         v_start := _try_window.window_start;
         v_end := null;      -- not a start of the schedule: its record must tell
@@ -89,53 +97,44 @@ begin
     end if;
 
     -- Its record, and the first reason that speaks against a grant.
-    loop
-        -- No zone by name: PostgreSQL 18 takes an abbreviation of the session's own zone first, even for UTC.
-        v_key := replace(to_char(v_start at time zone interval '0', 'YYYY-MM-DD"T"HH24.MI.SS"Z"'), '.', ':');
-        select r.* into v_run
-        from pgonce.run r
-        where r.kind = 'window' and r.name = _try_window.job and r.key = v_key;
-        v_new := not found;
-        if v_end is null and v_run.window_start is distinct from v_start then
-            raise exception using
-                errcode = '22023',
-                message = 'window_start ' || _try_window.window_start || ' is not a fire time of '
-                    || to_json(v_spec.schedule)::text || ' in ' || v_spec.timezone,
-                hint = 'Give a fire time exactly; pgonce.windows(schedule, timezone, since, until) lists them.';
+    -- No zone by name: PostgreSQL 18 takes an abbreviation of the session's own zone first, even for UTC.
+    v_key := replace(to_char(v_start at time zone interval '0', 'YYYY-MM-DD"T"HH24.MI.SS"Z"'), '.', ':');
+    select r.* into v_run
+    from pgonce.run r
+    where r.kind = 'window' and r.name = _try_window.job and r.key = v_key;
+    v_new := not found;
+    if v_end is null and v_run.window_start is distinct from v_start then
+        raise exception using
+            errcode = '22023',
+            message = 'window_start ' || _try_window.window_start || ' is not a fire time of '
+                || to_json(v_spec.schedule)::text || ' in ' || v_spec.timezone,
+            hint = 'Give a fire time exactly; pgonce.windows(schedule, timezone, since, until) lists them.';
+    end if;
+    if v_new then
+        v_run.kind := 'window';
+        v_run.name := _try_window.job;
+        v_run.key := v_key;
+        v_run.window_start := v_start;
+        v_run.window_end := v_end;
+        v_run.record_denials := v_job.record_denials;
+    elsif _try_window.locked and v_run.state <> 'done' then
+        select r.* into v_other from pgonce.run r where r.token = v_run.token for update skip locked;
+        if not found then
+            return pgonce._deny(v_run, 'busy', _try_window.owner);
         end if;
-        if v_new then
-            v_run.kind := 'window';
-            v_run.name := _try_window.job;
-            v_run.key := v_key;
-            v_run.window_start := v_start;
-            v_run.window_end := v_end;
-            v_run.record_denials := v_job.record_denials;
-        elsif _try_window.locked and v_run.state <> 'done' then
-            select r.* into v_other from pgonce.run r where r.token = v_run.token for update skip locked;
-            if not found then
-                return pgonce._deny(v_run, 'busy', _try_window.owner);
-            end if;
-            v_run := v_other;
-        end if;
-        v_end := coalesce(v_end, v_run.window_end);
-        v_run.window_end := v_end;      -- of the schedule as it is now
-        if v_explicit then
-            v_early := make_interval(secs => extract(epoch from least(v_job.early, (v_end - v_start) / 4)));
-        end if;
-        v_now := pgonce.clock();
-        v_reason := coalesce(pgonce._run_reason(v_run, v_job.max_attempts, v_now), case
-            when v_start < v_beginning then 'skipped'
-            when v_explicit and v_now < v_start - v_early then 'ahead'
-            when v_new and not v_explicit and v_now > v_start + v_job.start_deadline then 'late'
-        end);
-        -- A host whose clock runs ahead claims the coming window, once, when the present one is over and done with.
-        exit when v_explicit or v_reason is null or v_reason not in ('done', 'exhausted', 'skipped', 'late')
-            or v_start > v_now or v_end - v_now > v_job.early;
-        v_window := pgonce._window(v_spec.compiled, v_spec.timezone, v_end);
-        exit when v_end - v_now > (v_window.window_end - v_window.window_start) / 4;
-        v_start := v_window.window_start;
-        v_end := v_window.window_end;
-    end loop;
+        v_run := v_other;
+    end if;
+    v_end := coalesce(v_end, v_run.window_end);
+    v_run.window_end := v_end;      -- of the schedule as it is now
+    if v_explicit then
+        v_early := make_interval(secs => extract(epoch from least(v_job.early, (v_end - v_start) / 4)));
+    end if;
+    v_now := pgonce.clock();
+    v_reason := coalesce(pgonce._run_reason(v_run, v_job.max_attempts, v_now), case
+        when v_start < v_beginning then 'skipped'
+        when v_explicit and v_now < v_start - v_early then 'ahead'
+        when v_new and not v_explicit and v_now > v_start + v_job.start_deadline then 'late'
+    end);
     if v_reason is null and v_job.overlap <> 'allow' then
         select r.* into v_other
         from pgonce.run r

@@ -1,4 +1,5 @@
--- Claims the window of the job's schedule that is open now, or the one that starts at window_start.
+-- Claims the window of the job's schedule that is open now (within the job's early before the next fire time: the
+-- coming one), or the one that starts at window_start.
 -- Locks: none for a denial; for a grant the job's row, then its running runs (unless overlap is allow) and the
 --   window's own run, for update, without waiting: what is locked elsewhere is answered busy.
 -- Writes: job and run; runs that this grant excludes are burnt, or replaced. A denial: nothing, unless its job has

@@ -38,7 +38,7 @@ comment on column pgonce.job.ttl is 'Default ttl of a claim; null: to the end of
 comment on column pgonce.job.overlap is 'forbid, allow or replace: what a window does to one that still runs.';
 comment on column pgonce.job.max_attempts is 'How often a window or an operation may be attempted.';
 comment on column pgonce.job.start_deadline is 'How long after its start a window may still be claimed first; null: to its end.';
-comment on column pgonce.job.early is 'How long before its start a window may be claimed.';
+comment on column pgonce.job.early is 'How long before its start a call means the coming window, not the present one.';
 comment on column pgonce.job.max_hold is 'How long a grant can be kept alive by renewing; null: for ever.';
 comment on column pgonce.job.keep is 'How long finished runs are kept at least.';
 comment on column pgonce.job.record_denials is 'Whether each denial adds a row to the table denial.';

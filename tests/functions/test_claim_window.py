@@ -192,7 +192,7 @@ def test_a_day_is_24_hours(connect: Connect, clock: Clock) -> None:
 def test_the_start_comes_from_the_database(conn: Conn, connect: Connect, clock: Clock) -> None:
     """Case 4: hosts whose triggers differ by a millisecond, or by nine minutes, ask for the same window."""
     first = claim(conn)
-    for instant in (after(milliseconds=1), after(minutes=9, seconds=59, milliseconds=999)):
+    for instant in (after(milliseconds=1), after(minutes=9, seconds=58, milliseconds=999)):
         clock.set(instant)
         assert claim(connect())["key"] == first["key"] == KEY
     clock.set(after(minutes=10))
@@ -499,51 +499,128 @@ def test_no_start_deadline(conn: Conn, clock: Clock, none: str | None) -> None:
 # --- early.
 
 
-def over_and_done(conn: Conn, clock: Clock, why: str) -> None:
-    """Bring the window of noon there."""
-    if why == "done":
-        done(conn, grant(conn))
-    elif why == "exhausted":
-        failed(conn, grant(conn), retry_in="1 hour")
-    elif why == "skipped":
-        clock.set(after(minutes=9, seconds=59))
-        failed(conn, grant(conn, window_start=after(minutes=10)), retry_in="0")
+COMING = "2026-06-01T12:10:00Z"
 
 
-@pytest.mark.parametrize("why", ["done", "exhausted", "late", "skipped"])
-def test_early(conn: Conn, clock: Clock, why: str) -> None:
-    """A host whose clock runs ahead is given the coming window when the present one is over and done with."""
-    settings: Row = (
-        {"max_attempts": 1} if why == "exhausted" else {"start_deadline": "1 minute"} if why == "late" else {}
-    )
-    if why != "skipped":
-        define(conn, **settings)
-    over_and_done(conn, clock, why)
+def present(conn: Conn, clock: Clock, what: str) -> None:
+    """Bring the window of noon there; it ends at 12:10."""
+    match what:
+        case "done":
+            done(conn, grant(conn))
+        case "expired":
+            grant(conn, ttl="1 minute")
+        case "exhausted":
+            define(conn, max_attempts=1)
+            failed(conn, grant(conn), retry_in="0")
+        case "backoff":
+            failed(conn, grant(conn), retry_in="1 hour")
+        case "late":
+            define(conn, start_deadline="1 minute")
+        case "skipped":
+            clock.set(after(minutes=9, seconds=59))
+            failed(conn, grant(conn, window_start=after(minutes=10)), retry_in="0")
+
+
+@pytest.mark.parametrize("what", ["granted", "done", "expired", "exhausted", "backoff", "late", "skipped"])
+def test_early(conn: Conn, clock: Clock, what: str) -> None:
+    """A host whose clock runs ahead asks for the coming window, whatever the present one's state."""
+    define(conn) if what not in ("exhausted", "late", "skipped") else None
+    present(conn, clock, what)
     clock.set(after(minutes=9, seconds=58, milliseconds=999))
-    before = claim(conn)
-    assert (before["reason"], before["key"]) == (why, KEY)
+    with conn.transaction(force_rollback=True):
+        before = claim(conn)
+    assert (before["reason"], before["key"]) == ("granted" if what == "expired" else what, KEY)
     clock.set(after(minutes=9, seconds=59))
     answer = claim(conn)
-    assert (answer["reason"], answer["key"]) == ("granted", "2026-06-01T12:10:00Z")
+    assert (answer["reason"], answer["key"]) == ("granted", COMING)
     assert (answer["window_start"], answer["window_end"]) == (after(minutes=10), after(minutes=20))
     assert answer["expires_at"] == after(minutes=20)
-    assert reason(conn) == "held"
+    for instant in (after(minutes=9, seconds=59), after(minutes=9, seconds=59.999999), after(minutes=10.1)):
+        clock.set(instant)
+        again = claim(conn)
+        assert (again["reason"], again["key"]) == ("held", COMING)
     done(conn, answer["token"])
     for instant in (after(minutes=9, seconds=59.5), after(minutes=10), after(minutes=19)):
         clock.set(instant)
         again = claim(conn)
-        assert (again["reason"], again["key"]) == ("done", "2026-06-01T12:10:00Z")
+        assert (again["reason"], again["key"]) == ("done", COMING)
 
 
-@pytest.mark.parametrize("why", ["new", "held", "backoff"])
-def test_not_early_while_the_present_window_can_still_be_had(conn: Conn, clock: Clock, why: str) -> None:
-    if why == "held":
-        grant(conn, ttl="1 hour")
-    if why == "backoff":
-        failed(conn, grant(conn), retry_in="1 hour")
-    clock.set(after(minutes=9, seconds=59.5))
+@pytest.mark.parametrize("known", ["never seen", "defined", "ran yesterday", "ran until late"])
+def test_early_when_yesterday_never_ran(conn: Conn, clock: Clock, known: str) -> None:
+    """Case 60: host A's clock is 0.2 s ahead, host B's 0.2 s behind; both mean tonight.
+
+    Seen to fail: A ran yesterday's window, and B tonight's 0.4 s later.
+    """
+    nightly = {"schedule": "0 3 * * *", "timezone": "Europe/Berlin"}
+    clock.set("2026-06-01T12:00:00Z")
+    if known == "defined":
+        define(conn, **nightly)
+    elif known == "ran yesterday":
+        done(conn, grant(conn, **nightly))
+    elif known == "ran until late":
+        grant(conn, ttl="13 hours", **nightly)
+    clock.set("2026-06-02T00:59:59.8Z")
+    a = claim(conn, **nightly)
+    assert (a["claimed"], a["key"]) == (known != "ran until late", "2026-06-02T01:00:00Z")
+    clock.set("2026-06-02T01:00:00.2Z")
+    b = claim(conn, **nightly)
+    assert b["key"] == "2026-06-02T01:00:00Z"
+    if known == "ran until late":
+        assert (a["reason"], b["reason"]) == ("overlap", "granted")  # the old one's ttl ended at 01:00
+    else:
+        assert (a["reason"], b["reason"]) == ("granted", "held")
+
+
+@pytest.mark.parametrize("overlap", ["forbid", "allow", "replace"])
+def test_early_while_the_present_window_runs(conn: Conn, clock: Clock, overlap: str) -> None:
+    """As after the fire time."""
+    define(conn, overlap=overlap)
+    token = grant(conn, ttl="1 hour", owner="host-a")
+    clock.set(after(minutes=9, seconds=59))
     answer = claim(conn)
-    assert (answer["reason"], answer["key"]) == ("granted" if why == "new" else why, KEY)
+    assert answer["key"] == COMING
+    assert answer["reason"] == ("overlap" if overlap == "forbid" else "granted")
+    assert run(conn, "nightly", KEY)["state"] == ("replaced" if overlap == "replace" else "running")
+    assert sqlstate(conn, "renew_lease", token=token) == ("ON001" if overlap == "replace" else None)
+    if overlap == "forbid":
+        assert (answer["owner"], answer["retry_at"]) == ("host-a", after(hours=1))
+        done(conn, token)
+        assert (claim(conn)["key"], claim(conn)["reason"]) == (COMING, "held")
+
+
+def test_early_asked_again_by_whoever_has_the_present_window(conn: Conn, clock: Clock) -> None:
+    """A question is answered with its grant, though it would mean another window now; an ended one is not."""
+    nonce = uuid4()
+    clock.set(after(minutes=9, seconds=58))
+    first = claim(conn, nonce=nonce)
+    assert (first["reason"], first["key"]) == ("granted", KEY)
+    clock.set(after(minutes=9, seconds=59.5))
+    again = claim(conn, nonce=nonce)
+    assert (again["reason"], again["key"], again["token"]) == ("granted", KEY, first["token"])
+    done(conn, first["token"])
+    coming = claim(conn, nonce=nonce)
+    assert (coming["reason"], coming["key"]) == ("granted", COMING)
+    assert claim(conn, nonce=nonce)["token"] == coming["token"]
+    clock.set(after(minutes=10.5))
+    assert claim(conn, nonce=nonce)["token"] == coming["token"]
+
+
+def test_early_keeps_the_newest_window_s_short_way(conn: Conn, clock: Clock) -> None:
+    """The job's row then names a window that is not open yet."""
+    done(conn, grant(conn))
+    newest = "select newest_start from pgonce.job"
+    assert value(conn, newest) == NOON
+    clock.set(after(minutes=9, seconds=59.5))
+    done(conn, grant(conn))
+    assert value(conn, newest) == after(minutes=10)
+    clock.set(after(minutes=9))
+    assert claim(conn)["key"] == KEY
+    for instant in (after(minutes=10), after(minutes=19, seconds=58.999)):
+        clock.set(instant)
+        assert (claim(conn)["reason"], claim(conn)["key"]) == ("done", COMING)
+    clock.set(after(minutes=19, seconds=59))
+    assert (claim(conn)["reason"], claim(conn)["window_start"]) == ("granted", after(minutes=20))
 
 
 def test_early_is_at_most_a_quarter_of_the_window(conn: Conn, clock: Clock) -> None:
@@ -573,15 +650,6 @@ def test_early_once_only(conn: Conn, clock: Clock) -> None:
     done(conn, grant(conn))
     answer = claim(conn)
     assert (answer["reason"], answer["key"]) == ("done", "2026-06-01T12:10:00Z")
-
-
-def test_early_waits_for_a_window_that_runs(conn: Conn, clock: Clock) -> None:
-    define(conn, start_deadline="1 minute")
-    grant(conn, ttl="1 hour")
-    clock.set(after(minutes=19, seconds=59))
-    answer = claim(conn)
-    assert (answer["reason"], answer["key"]) == ("overlap", "2026-06-01T12:20:00Z")
-    assert answer["retry_at"] == after(hours=1)
 
 
 # --- Overlap.
@@ -870,16 +938,22 @@ def test_late_before_overlap(conn: Conn, clock: Clock) -> None:
 # --- The same question again.
 
 
-def test_the_same_question_brings_the_same_grant_renewed(conn: Conn, connect: Connect, clock: Clock) -> None:
-    """Case 52: asked at 11:59:59.9, the answer was lost; asked again at 12:00:00.4, in another window."""
-    clock.set(NOON - timedelta(seconds=0.1))
+@pytest.mark.parametrize(
+    ("before", "key", "others"),
+    [(1.1, "2026-06-01T11:50:00Z", "overlap"), (0.1, KEY, "held")],
+)
+def test_the_same_question_brings_the_same_grant_renewed(
+    conn: Conn, connect: Connect, clock: Clock, before: float, key: str, others: str
+) -> None:
+    """Case 52: asked just before noon, the answer was lost; asked again at 12:00:00.4, in another window."""
+    clock.set(after(seconds=-before))
     nonce = uuid4()
     first = claim(conn, nonce=nonce, ttl="1 minute", owner="host-a")
     clock.set(after(seconds=0.4))
     again = claim(connect(), nonce=nonce, ttl="1 minute", owner="host-a")
     assert again == {**first, "expires_at": after(minutes=1, seconds=0.4)}
-    assert first["key"] == "2026-06-01T11:50:00Z"
-    assert reason(conn, nonce=uuid4()) == "overlap"
+    assert first["key"] == key
+    assert reason(conn, nonce=uuid4()) == others
 
 
 def test_a_replay_never_shortens(conn: Conn, clock: Clock) -> None:

@@ -104,10 +104,10 @@ def test_late_where_windows_overlap(a: Conn, b: Conn, conn: Conn) -> None:
 
 
 def test_before_the_window_is_computed(a: Conn, clock: Clock) -> None:
-    """CASES 52: asked at 11:59:59.9, the answer lost, asked again at 12:00:00.4: the same window, not
-    overlap.
+    """CASES 52: asked at 11:59:58.9, the answer lost, asked again at 12:00:00.4: the same window, not
+    overlap. (A little later it would have been noon's from the first.)
     """
-    clock.set("2026-06-01 11:59:59.9Z")
+    clock.set("2026-06-01 11:59:58.9Z")
     first = call(a, "claim_window", job="n", schedule="*/10 * * * *", nonce=N)
     clock.set("2026-06-01 12:00:00.4Z")
     again = call(a, "claim_window", job="n", schedule="*/10 * * * *", nonce=N)
