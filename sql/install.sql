@@ -33,7 +33,6 @@ begin;
 \ir functions/_check_name.sql
 \ir functions/_check_instant.sql
 \ir functions/_check_max_hold.sql
-\ir functions/_check_role.sql
 \ir functions/_duration.sql
 \ir functions/_require_writable.sql
 \ir functions/_caller.sql
@@ -113,6 +112,8 @@ begin;
 \ir functions/schema_version.sql
 \ir views/runs.sql
 \ir views/leases.sql
+\ir functions/_revoke.sql
+\ir functions/_prepare_role.sql
 \ir functions/grant_worker.sql
 \ir functions/grant_reader.sql
 \ir grants.sql

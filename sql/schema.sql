@@ -1,10 +1,19 @@
 -- The schema, the token sequence, the type that every claim returns, and the clock.
 
 do $$
+declare
+    v_grantee text;
 begin
     -- "create schema if not exists" would ask for the right to create schemas even where there is nothing to create.
     if to_regnamespace('pgonce') is null then
         create schema pgonce;
+        for v_grantee in    -- of default privileges; grants.sql does so for all that follows
+            select case when g.grantee = 0 then 'public' else pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(g.grantee)) end
+            from pg_catalog.pg_namespace n, lateral pg_catalog.aclexplode(n.nspacl) g
+            where n.nspname = 'pgonce' and g.grantee <> n.nspowner
+        loop
+            execute 'revoke all on schema pgonce from ' || v_grantee;
+        end loop;
     end if;
     -- Functions that run with their owner's rights must not live where somebody else may change things.
     if not exists (select from pg_catalog.pg_namespace n join pg_catalog.pg_roles o on o.oid = n.nspowner

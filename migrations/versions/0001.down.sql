@@ -1,5 +1,7 @@
 drop function pgonce.grant_reader;
 drop function pgonce.grant_worker;
+drop function pgonce._prepare_role;
+drop function pgonce._revoke;
 drop view pgonce.leases;
 drop view pgonce.runs;
 drop function pgonce.schema_version;
@@ -69,7 +71,6 @@ drop function pgonce._may_use;
 drop function pgonce._caller;
 drop function pgonce._require_writable;
 drop function pgonce._duration;
-drop function pgonce._check_role;
 drop function pgonce._check_max_hold;
 drop function pgonce._check_instant;
 drop function pgonce._check_name;

@@ -1,10 +1,19 @@
 -- The schema, the token sequence, the type that every claim returns, and the clock.
 
 do $$
+declare
+    v_grantee text;
 begin
     -- "create schema if not exists" would ask for the right to create schemas even where there is nothing to create.
     if to_regnamespace('pgonce') is null then
         create schema pgonce;
+        for v_grantee in    -- of default privileges; grants.sql does so for all that follows
+            select case when g.grantee = 0 then 'public' else pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(g.grantee)) end
+            from pg_catalog.pg_namespace n, lateral pg_catalog.aclexplode(n.nspacl) g
+            where n.nspname = 'pgonce' and g.grantee <> n.nspowner
+        loop
+            execute 'revoke all on schema pgonce from ' || v_grantee;
+        end loop;
     end if;
     -- Functions that run with their owner's rights must not live where somebody else may change things.
     if not exists (select from pg_catalog.pg_namespace n join pg_catalog.pg_roles o on o.oid = n.nspowner
@@ -147,7 +156,7 @@ create table pgonce.run (
     burnt          boolean not null,
     attempt        integer not null,
     owner          text,
-    role           oid not null,
+    role           text collate "C" not null,
     nonce          uuid,
     fingerprint    text collate "C",
     claimed_at     timestamptz not null,
@@ -180,7 +189,7 @@ comment on column pgonce.run.token is 'Token of the last grant, or a burnt one t
 comment on column pgonce.run.burnt is 'Nobody was given this token: whoever reads it holds nothing.';
 comment on column pgonce.run.attempt is 'Number of the last attempt, from 1.';
 comment on column pgonce.run.owner is 'Label of the last holder; never identity.';
-comment on column pgonce.run.role is 'Role the token was granted to: an oid, so that a dropped role matches nobody.';
+comment on column pgonce.run.role is 'Name of the role the token was granted to, as a dump keeps its grants: in another cluster the number is somebody else''s.';
 comment on column pgonce.run.nonce is 'The question that was answered by the last grant; null once burnt.';
 comment on column pgonce.run.fingerprint is 'Stands for the request of an operation; another one for the same key is refused.';
 comment on column pgonce.run.claimed_at is 'When the last attempt was granted.';
@@ -207,7 +216,7 @@ create table pgonce.lease (
     held        boolean not null default false,
     token       bigint,
     owner       text,
-    role        oid,
+    role        text collate "C",
     nonce       uuid,
     ttl         interval,
     acquired_at timestamptz,
@@ -230,7 +239,7 @@ comment on column pgonce.lease.slots is 'Number of slots of the name, the same i
 comment on column pgonce.lease.held is 'Whether the token holds the slot: until released, taken over or burnt.';
 comment on column pgonce.lease.token is 'Token of the last grant, or a burnt one; null: never granted.';
 comment on column pgonce.lease.owner is 'Label of the last holder; never identity.';
-comment on column pgonce.lease.role is 'Role the token was granted to: an oid, so that a dropped role matches nobody.';
+comment on column pgonce.lease.role is 'Name of the role the token was granted to, as a dump keeps its grants: in another cluster the number is somebody else''s.';
 comment on column pgonce.lease.nonce is 'The question that was answered by the last grant; null once burnt.';
 comment on column pgonce.lease.ttl is 'The ttl granted; the default of renew_lease.';
 comment on column pgonce.lease.acquired_at is 'When the last grant was made.';
@@ -363,27 +372,6 @@ $$;
 
 comment on function pgonce._check_max_hold(interval, interval) is 'Raises 22023 for a ttl above max_hold.';
 
--- Refuses what is not the name of a role (PUBLIC, too: nothing is ever granted to it).
--- Locks: nothing. Writes: nothing. Clock: not read.
--- Raises: 22023.
-create function pgonce._check_role(role text)
-returns void
-language plpgsql
-stable
-as $$
-begin
-    if exists (select from pg_catalog.pg_roles r where r.rolname = _check_role.role) then
-        return;
-    end if;
-    raise exception using
-        errcode = '22023',
-        message = coalesce('role does not exist: ' || to_json(left(_check_role.role, 60))::text, 'role must not be null'),
-        hint = 'Give the name of a role exactly as pg_roles shows it; PUBLIC is never granted anything.';
-end
-$$;
-
-comment on function pgonce._check_role(text) is 'Raises 22023 unless there is a role of that name.';
-
 -- Turns an interval into fixed seconds (a day is 24 h), so that adding it to an instant depends on no time zone.
 -- Null stays null. Allowed: 100 ms to 366 days, and 0 where it means none.
 -- Locks: nothing. Writes: nothing. Clock: not read.
@@ -458,31 +446,46 @@ $$;
 
 comment on function pgonce._require_writable() is 'Raises 25006 where nothing can be claimed.';
 
--- The role that asks: the one of "set role", else the session's. (current_user is the owner of the calling function.)
+-- The name of the role that asks: the one of "set role", else the session's. (current_user is the owner of the calling
+-- function.) The setting keeps the name as it was: when that role has been renamed since, another one may have it.
 -- Locks: nothing. Writes: nothing. Clock: not read.
--- Raises: 42704 when the role of "set role" has been renamed or dropped since.
+-- Raises: 42501 when the session may not take the role of that name.
 create function pgonce._caller()
-returns oid
-language sql
+returns text
+language plpgsql
 stable
 as $$
-    select pg_catalog.quote_ident(
-        coalesce(nullif(pg_catalog.current_setting('role'), 'none'), session_user))::pg_catalog.regrole::oid
+declare
+    v_role text := current_setting('role');
+begin
+    if v_role = 'none' then
+        return session_user;
+    end if;
+    if exists (
+        select from pg_catalog.pg_roles r where r.rolname = v_role and pg_has_role(session_user, r.oid, 'member')
+    ) then
+        return v_role;
+    end if;
+    raise exception using
+        errcode = '42501',
+        message = 'the role of "set role" is no role of this session any more: ' || to_json(v_role)::text,
+        hint = 'It was renamed, dropped or taken away since: call reset role, then set role again.';
+end
 $$;
 
-comment on function pgonce._caller() is 'The role that asks: the one of "set role", else session_user.';
+comment on function pgonce._caller() is 'The name of the role that asks: the one of "set role", else session_user.';
 
--- Whether a token granted to this role works for the caller: the role itself, its members, members of the schema's
--- owner. A role since dropped matches nobody else.
+-- Whether a token granted to the role of this name works for the caller: that role itself, its members, members of the
+-- schema's owner. A role since dropped or renamed matches nobody else.
 -- Locks: nothing. Writes: nothing. Clock: not read.
--- Raises: nothing.
-create function pgonce._may_use(role oid)
+-- Raises: see _caller.
+create function pgonce._may_use(role text)
 returns boolean
 language plpgsql
 stable
 as $$
 declare
-    v_caller oid := pgonce._caller();
+    v_caller name := pgonce._caller();
 begin
     if _may_use.role = v_caller then
         return true;
@@ -490,19 +493,19 @@ begin
     return exists (
         select
         from pg_catalog.pg_roles granted
-        where granted.oid in (_may_use.role,
-                              (select n.nspowner from pg_catalog.pg_namespace n where n.nspname = 'pgonce'))
-          and pg_catalog.pg_has_role(v_caller, granted.oid, 'member'));
+        where (granted.rolname = _may_use.role
+               or granted.oid = (select n.nspowner from pg_catalog.pg_namespace n where n.nspname = 'pgonce'))
+          and pg_has_role(v_caller, granted.oid, 'member'));
 end
 $$;
 
-comment on function pgonce._may_use(oid) is 'Whether a token granted to this role works for the caller.';
+comment on function pgonce._may_use(text) is 'Whether a token granted to the role of this name works for the caller.';
 
 -- Whether the caller may see a result stored under this role: for the views, which run with the caller's rights and
 -- search_path, so this one is a security definer with a path of its own, as a public function is.
 -- Locks: nothing. Writes: nothing. Clock: not read.
 -- Raises: nothing.
-create function pgonce._may_see(role oid)
+create function pgonce._may_see(role text)
 returns boolean
 language plpgsql
 stable
@@ -514,7 +517,7 @@ begin
 end
 $$;
 
-comment on function pgonce._may_see(oid) is 'Whether the caller may see a result stored under this role.';
+comment on function pgonce._may_see(text) is 'Whether the caller may see a result stored under this role.';
 
 -- The label of a holder: the one given, else made from the client's application name and address.
 -- Locks: nothing. Writes: nothing. Clock: not read.
@@ -3272,7 +3275,7 @@ select
     r.state,
     r.attempt,
     r.owner,
-    pg_catalog.pg_get_userbyid(r.role) as role,
+    r.role,
     case when not r.burnt then r.token end as token,
     r.claimed_at,
     r.expires_at,
@@ -3308,7 +3311,7 @@ select
     l.name,
     l.slot,
     l.owner,
-    pg_catalog.pg_get_userbyid(l.role) as role,
+    l.role,
     l.token,
     l.acquired_at,
     l.expires_at,
@@ -3326,7 +3329,71 @@ comment on column pgonce.leases.acquired_at is 'When it was granted.';
 comment on column pgonce.leases.expires_at is 'Until when nobody else is granted the slot.';
 comment on column pgonce.leases.expired is 'Still held, but anybody may take over.';
 
--- Lets a role claim, renew and finish: it may execute the functions, and touch no table.
+-- Takes from a role every right in the schema.
+-- Locks: catalog rows. Writes: privileges. Clock: not read.
+-- Raises: nothing.
+create function pgonce._revoke(role text)   -- as "revoke" takes it: quoted where it must be, or public
+returns void
+language plpgsql
+volatile
+as $$
+declare
+    v_type regtype;
+begin
+    execute 'revoke all on schema pgonce from ' || _revoke.role || ' cascade';
+    execute 'revoke all on all tables in schema pgonce from ' || _revoke.role || ' cascade';
+    execute 'revoke all on all sequences in schema pgonce from ' || _revoke.role || ' cascade';
+    execute 'revoke all on all functions in schema pgonce from ' || _revoke.role || ' cascade';
+    -- The row types, too: a table of somebody else's with a column of one would stand in the way of altering ours.
+    for v_type in
+        select t.oid
+        from pg_catalog.pg_type t
+        where t.typnamespace = 'pgonce'::regnamespace and t.typtype = 'c'
+    loop
+        execute 'revoke all on type ' || v_type || ' from ' || _revoke.role || ' cascade';
+    end loop;
+end
+$$;
+
+comment on function pgonce._revoke(text) is 'Takes from a role (or public) every right in the schema.';
+
+-- What a role that is granted something needs first: that it exists, and that nothing else is open to it. A dump that was
+-- restored without its privileges leaves PUBLIC what PostgreSQL gives by default (to execute every function), and default
+-- privileges may have given this role the tables.
+-- Locks: catalog rows. Writes: privileges. Clock: not read.
+-- Raises: 22023.
+create function pgonce._prepare_role(role text)
+returns void
+language plpgsql
+volatile
+as $$
+declare
+    v_rights text;
+begin
+    if not exists (select from pg_catalog.pg_roles r where r.rolname = _prepare_role.role) then
+        raise exception using
+            errcode = '22023',
+            message = coalesce('role does not exist: ' || to_json(left(_prepare_role.role, 60))::text, 'role must not be null'),
+            hint = 'Give the name of a role exactly as pg_roles shows it; PUBLIC is never granted anything.';
+    end if;
+    perform pgonce._revoke('public');
+    for v_rights in
+        select case c.relkind
+            when 'S' then 'all on sequence '
+            when 'r' then 'all on table '
+            else 'insert, update, delete, truncate, references, trigger on table '    -- a reader may select the views
+        end || c.oid::regclass
+        from pg_catalog.pg_class c
+        where c.relnamespace = 'pgonce'::regnamespace and c.relkind in ('r', 'S', 'v')
+    loop
+        execute 'revoke ' || v_rights || ' from ' || quote_ident(_prepare_role.role) || ' cascade';
+    end loop;
+end
+$$;
+
+comment on function pgonce._prepare_role(text) is 'Checks the role, and closes what neither it nor PUBLIC may have.';
+
+-- Lets a role claim, renew and finish: it may execute the functions, and touches no table. PUBLIC keeps nothing.
 -- Locks: catalog rows. Writes: privileges. Clock: not read.
 -- Raises: 22023.
 create function pgonce.grant_worker(role text)
@@ -3339,7 +3406,7 @@ as $$
 declare
     v_function regprocedure;
 begin
-    perform pgonce._check_role(grant_worker.role);
+    perform pgonce._prepare_role(grant_worker.role);
     execute 'grant usage on schema pgonce to ' || quote_ident(grant_worker.role);
     execute 'grant usage on type pgonce.claim to ' || quote_ident(grant_worker.role);
     for v_function in
@@ -3358,7 +3425,7 @@ $$;
 
 comment on function pgonce.grant_worker(text) is 'Lets a role claim, renew and finish; it touches no table.';
 
--- Lets a role read the views, and execute what they call.
+-- Lets a role read the views, and execute what they call. PUBLIC keeps nothing.
 -- Locks: catalog rows. Writes: privileges. Clock: not read.
 -- Raises: 22023.
 create function pgonce.grant_reader(role text)
@@ -3369,24 +3436,39 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    perform pgonce._check_role(grant_reader.role);
+    perform pgonce._prepare_role(grant_reader.role);
     execute 'grant usage on schema pgonce to ' || quote_ident(grant_reader.role);
     execute 'grant select on pgonce.runs, pgonce.leases to ' || quote_ident(grant_reader.role);
-    execute 'grant execute on function pgonce.clock(), pgonce._may_see(oid) to '
+    execute 'grant execute on function pgonce.clock(), pgonce._may_see(text) to '
         || quote_ident(grant_reader.role);
 end
 $$;
 
 comment on function pgonce.grant_reader(text) is 'Lets a role read the views.';
 
--- Who may do what. Nothing is granted to PUBLIC. Everything is the owner's and its members', but for what
--- grant_worker (the functions that claim, renew and finish) and grant_reader (the views) give to a role.
+-- Who may do what. Everything is the owner's and its members', but for what grant_worker (the functions that claim, renew
+-- and finish) and grant_reader (the views) give to a role. Nothing is left to PUBLIC, nor to whoever the installer's
+-- default privileges name.
 
-revoke all on schema pgonce from public;
--- The row types, too: a table of somebody else's with a column of one would stand in the way of altering ours.
-revoke all on type
-    pgonce.claim, pgonce.job, pgonce.run, pgonce.lease, pgonce.denial, pgonce.runs, pgonce.leases
-from public;
-revoke all on all tables in schema pgonce from public;
-revoke all on all sequences in schema pgonce from public;
-revoke all on all functions in schema pgonce from public;
+do $$
+declare
+    v_role text;
+begin
+    perform pgonce._revoke('public');
+    for v_role in
+        select distinct pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(granted.grantee))
+        from (
+            select n.nspacl as acl, n.nspowner as owner from pg_catalog.pg_namespace n where n.nspname = 'pgonce'
+            union all
+            select c.relacl, c.relowner from pg_catalog.pg_class c where c.relnamespace = 'pgonce'::regnamespace
+            union all
+            select p.proacl, p.proowner from pg_catalog.pg_proc p where p.pronamespace = 'pgonce'::regnamespace
+            union all
+            select t.typacl, t.typowner from pg_catalog.pg_type t where t.typnamespace = 'pgonce'::regnamespace
+        ) object, lateral pg_catalog.aclexplode(object.acl) granted
+        where granted.grantee not in (0, object.owner)
+    loop
+        perform pgonce._revoke(v_role);
+    end loop;
+end
+$$;

@@ -129,6 +129,11 @@ def migrate(dsn: str) -> tuple[int, int]:
             raise (error.orig or error) from error
 
 
+def create_schema(conn: Connection) -> None:
+    """Create the empty schema if there is none, as the first statement of the first revision does."""
+    conn.exec_driver_sql(next(_statements(_read("0001.up.sql"))))
+
+
 def include_name(name: str | None, type_: str, parent_names: Mapping[str, str | None]) -> bool:
     """For Alembic's ``context.configure(include_name=…)``: autogenerate leaves alone what is pgonce's."""
     if type_ == "schema":

@@ -2,7 +2,7 @@
 -- search_path, so this one is a security definer with a path of its own, as a public function is.
 -- Locks: nothing. Writes: nothing. Clock: not read.
 -- Raises: nothing.
-create function pgonce._may_see(role oid)
+create function pgonce._may_see(role text)
 returns boolean
 language plpgsql
 stable
@@ -14,4 +14,4 @@ begin
 end
 $$;
 
-comment on function pgonce._may_see(oid) is 'Whether the caller may see a result stored under this role.';
+comment on function pgonce._may_see(text) is 'Whether the caller may see a result stored under this role.';

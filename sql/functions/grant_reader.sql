@@ -1,4 +1,4 @@
--- Lets a role read the views, and execute what they call.
+-- Lets a role read the views, and execute what they call. PUBLIC keeps nothing.
 -- Locks: catalog rows. Writes: privileges. Clock: not read.
 -- Raises: 22023.
 create function pgonce.grant_reader(role text)
@@ -9,10 +9,10 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    perform pgonce._check_role(grant_reader.role);
+    perform pgonce._prepare_role(grant_reader.role);
     execute 'grant usage on schema pgonce to ' || quote_ident(grant_reader.role);
     execute 'grant select on pgonce.runs, pgonce.leases to ' || quote_ident(grant_reader.role);
-    execute 'grant execute on function pgonce.clock(), pgonce._may_see(oid) to '
+    execute 'grant execute on function pgonce.clock(), pgonce._may_see(text) to '
         || quote_ident(grant_reader.role);
 end
 $$;

@@ -1,4 +1,4 @@
--- Lets a role claim, renew and finish: it may execute the functions, and touch no table.
+-- Lets a role claim, renew and finish: it may execute the functions, and touches no table. PUBLIC keeps nothing.
 -- Locks: catalog rows. Writes: privileges. Clock: not read.
 -- Raises: 22023.
 create function pgonce.grant_worker(role text)
@@ -11,7 +11,7 @@ as $$
 declare
     v_function regprocedure;
 begin
-    perform pgonce._check_role(grant_worker.role);
+    perform pgonce._prepare_role(grant_worker.role);
     execute 'grant usage on schema pgonce to ' || quote_ident(grant_worker.role);
     execute 'grant usage on type pgonce.claim to ' || quote_ident(grant_worker.role);
     for v_function in

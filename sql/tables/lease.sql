@@ -8,7 +8,7 @@ create table pgonce.lease (
     held        boolean not null default false,
     token       bigint,
     owner       text,
-    role        oid,
+    role        text collate "C",
     nonce       uuid,
     ttl         interval,
     acquired_at timestamptz,
@@ -31,7 +31,7 @@ comment on column pgonce.lease.slots is 'Number of slots of the name, the same i
 comment on column pgonce.lease.held is 'Whether the token holds the slot: until released, taken over or burnt.';
 comment on column pgonce.lease.token is 'Token of the last grant, or a burnt one; null: never granted.';
 comment on column pgonce.lease.owner is 'Label of the last holder; never identity.';
-comment on column pgonce.lease.role is 'Role the token was granted to: an oid, so that a dropped role matches nobody.';
+comment on column pgonce.lease.role is 'Name of the role the token was granted to, as a dump keeps its grants: in another cluster the number is somebody else''s.';
 comment on column pgonce.lease.nonce is 'The question that was answered by the last grant; null once burnt.';
 comment on column pgonce.lease.ttl is 'The ttl granted; the default of renew_lease.';
 comment on column pgonce.lease.acquired_at is 'When the last grant was made.';

@@ -11,7 +11,7 @@ create table pgonce.run (
     burnt          boolean not null,
     attempt        integer not null,
     owner          text,
-    role           oid not null,
+    role           text collate "C" not null,
     nonce          uuid,
     fingerprint    text collate "C",
     claimed_at     timestamptz not null,
@@ -44,7 +44,7 @@ comment on column pgonce.run.token is 'Token of the last grant, or a burnt one t
 comment on column pgonce.run.burnt is 'Nobody was given this token: whoever reads it holds nothing.';
 comment on column pgonce.run.attempt is 'Number of the last attempt, from 1.';
 comment on column pgonce.run.owner is 'Label of the last holder; never identity.';
-comment on column pgonce.run.role is 'Role the token was granted to: an oid, so that a dropped role matches nobody.';
+comment on column pgonce.run.role is 'Name of the role the token was granted to, as a dump keeps its grants: in another cluster the number is somebody else''s.';
 comment on column pgonce.run.nonce is 'The question that was answered by the last grant; null once burnt.';
 comment on column pgonce.run.fingerprint is 'Stands for the request of an operation; another one for the same key is refused.';
 comment on column pgonce.run.claimed_at is 'When the last attempt was granted.';

@@ -5,7 +5,7 @@ select
     l.name,
     l.slot,
     l.owner,
-    pg_catalog.pg_get_userbyid(l.role) as role,
+    l.role,
     l.token,
     l.acquired_at,
     l.expires_at,

@@ -7,7 +7,7 @@ select
     r.state,
     r.attempt,
     r.owner,
-    pg_catalog.pg_get_userbyid(r.role) as role,
+    r.role,
     case when not r.burnt then r.token end as token,
     r.claimed_at,
     r.expires_at,

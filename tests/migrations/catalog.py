@@ -57,7 +57,7 @@ acl (class, id, part, items) as (
     from pg_attribute as a join relation as c on c.oid = a.attrelid
     union all
     select 'pg_type'::regclass, t.oid, 0, t.typacl from pg_type as t
-    where t.typnamespace = to_regnamespace('pgonce')
+    where t.typnamespace = to_regnamespace('pgonce') and t.typname !~ '^_?pgonce_version'
     union all
     select 'pg_proc'::regclass, p.oid, 0, p.proacl from pg_proc as p
     where p.pronamespace = to_regnamespace('pgonce')

@@ -7,7 +7,7 @@ Seen to fail, each with these mutants of sql/ (what was broken in it):
 - test_not_the_other_way_round: any role's token; assert_held for the same role only
 - test_set_role: any role's token; no members; assert_held for the same role only
 - test_set_session_authorization: any role's token; no members; assert_held for the same role only
-- test_a_dropped_role_matches_nobody: any role's token; not the owner's members; assert_held for the same
+- test_a_role_that_is_gone_matches_nobody: any role's token; not the owner's members; assert_held for the same
   role only
 - test_a_result_is_shown_to_those_for_whom_the_token_would_work: any role's token; no members; not the
   owner's members; a denial shows every result
@@ -22,14 +22,18 @@ Seen to fail, each with these mutants of sql/ (what was broken in it):
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import dict_row
 
-from pgonce._embedded import Server
+from pgonce import schema
+from pgonce._embedded import Server, find_bindir
+from tests.functions.privileges import may
 from tests.helpers import OWNER, SQL, Conn, call, psql, value
 from tests.rules.conftest import Open
 from tests.rules.tools import (
@@ -148,13 +152,8 @@ def said(one: Conn, query: str) -> str | None:
     return None
 
 
-def test_public_has_nothing(conn: Conn) -> None:
-    """No privilege on schema, table, column, sequence, function, or type, neither granted nor by default.
-
-    Seen to fail: the row types of tables and views kept PostgreSQL's default, usage for PUBLIC. A worker
-    could
-    make a table with a column of the type pgonce.run, which stood in the way of ``alter table pgonce.run``.
-    """
+def others_rights(conn: Conn) -> set[tuple[str, str, str]]:
+    """Each privilege of somebody but the owner, granted or by default: kind of object, name, who."""
     query = """
         select 'schema' as what, nspname::text as name, coalesce(nspacl, acldefault('n', nspowner)) as acl
         from pg_namespace where nspname = 'pgonce'
@@ -174,10 +173,25 @@ def test_public_has_nothing(conn: Conn) -> None:
         select 'type', typname, coalesce(typacl, acldefault('T', typowner))
         from pg_type where typnamespace = 'pgonce'::regnamespace and typelem = 0
     """
-    rows = conn.execute(
-        f"select what, name from ({query}) p, aclexplode(p.acl) a where a.grantee = 0"
-    ).fetchall()
-    assert rows == []
+    rows = conn.execute(f"""
+        select distinct
+            what, name, case a.grantee when 0 then 'public' else a.grantee::regrole::text end as who
+        from ({query}) p, aclexplode(p.acl) a
+        where a.grantee <> (select nspowner from pg_namespace where nspname = 'pgonce')
+    """).fetchall()
+    return {(row["what"], row["name"], row["who"]) for row in rows}
+
+
+def test_public_has_nothing(conn: Conn) -> None:
+    """No privilege on schema, table, column, sequence, function, or type, neither granted nor by default.
+
+    Seen to fail: the row types of tables and views kept PostgreSQL's default, usage for PUBLIC. A worker
+    could
+    make a table with a column of the type pgonce.run, which stood in the way of ``alter table pgonce.run``.
+    """
+    rights = others_rights(conn)
+    assert "worker" in {who for _, _, who in rights}
+    assert "public" not in {who for _, _, who in rights}
 
 
 # Whose token works for whom
@@ -293,20 +307,65 @@ def test_set_session_authorization(superuser: Conn, conn: Conn) -> None:
         assert works(superuser, kind, token)
 
 
-def test_a_dropped_role_matches_nobody(
-    a: Conn, conn: Conn, superuser: Conn, session: Open, role: Callable[..., str]
+@pytest.mark.parametrize("how", ["dropped", "renamed"])
+def test_a_role_that_is_gone_matches_nobody(
+    a: Conn, conn: Conn, superuser: Conn, session: Open, role: Callable[..., str], how: str
 ) -> None:
-    """Nor does a new one of the same name; but the owner's members can still finish it."""
+    """But the owner's members can still finish what it began. The record belongs to the name."""
     name = role("leaver")
     leaver = session(name)
     tokens = {kind: grant(leaver, kind)["token"] for kind in KINDS}
-    leaver.close()
-    drop(superuser, name)
-    namesake = session(role("leaver"))
+    if how == "dropped":
+        leaver.close()
+        drop(superuser, name)
+        sessions = [a]
+    else:
+        superuser.execute(f"alter role {quoted(name)} rename to {quoted(role('other', worker=False) + '2')}")
+        sessions = [a, leaver]
     for kind, token in tokens.items():
-        assert not works(a, kind, token)
-        assert not works(namesake, kind, token)
+        for one in sessions:
+            assert not works(one, kind, token)
         assert works(conn, kind, token)
+    if how == "renamed":
+        superuser.execute(f"alter role {quoted(name[:-6] + 'other2')} rename to {quoted(name)}")
+        for kind, token in tokens.items():
+            assert works(leaver, kind, token)
+
+
+def test_a_role_that_was_set_and_has_another_name_now(
+    superuser: Conn, pg_server: Server, session: Open, role: Callable[..., str]
+) -> None:
+    """Whoever has set a role that is then renamed is not taken for the next one of that name: the setting
+    keeps the old name.
+
+    Seen to fail: the name was looked up as it stood in the setting, by oid as by name.
+    """
+    group = role("group")
+    one = session(role("one", member_of=group))
+    one.execute(f"set role {quoted(group)}")
+    grant(one, "lease", "before")
+    superuser.execute(f"alter role {quoted(group)} rename to {quoted(group + '2')}")
+    superuser.execute(f"create role {quoted(group)} login password '{pg_server.password}'")
+    call(superuser, "grant_worker", role=group)
+    try:
+        namesake = session(group)
+        for kind in KINDS:
+            token = grant(namesake, kind)["token"]
+            assert {outcome(one, function, token=token) for function in holding_calls(kind)} == {
+                "42501",
+                "True",  # assert_held
+            }
+            assert works(namesake, kind, token)
+            assert ask(one, kind, f"{kind} anew")["reason"] == "42501"
+            if kind in RUNS:
+                call(namesake, "mark_done", token=token, result='{"secret": 1}')
+                denial = ask(one, kind)
+                assert denial["reason"] == "42501" or denial["result"] is None
+        one.execute("reset role")
+        grant(one, "lease", "after")
+    finally:
+        drop(superuser, group)
+        superuser.execute(f"alter role {quoted(group + '2')} rename to {quoted(group)}")
 
 
 def test_a_denial_tells_the_holder_but_no_token(a: Conn, session: Open) -> None:
@@ -351,6 +410,95 @@ def test_a_reader_cannot_look_behind_the_view(a: Conn, session: Open, conn: Conn
 
 
 # Installing
+
+
+def by_psql(dsn: str) -> None:
+    psql(dsn, "-f", SQL / "install.sql")
+
+
+def by_migrate(dsn: str) -> None:
+    schema.migrate(dsn)
+
+
+@pytest.mark.parametrize("install", [by_psql, by_migrate])
+def test_default_privileges_open_nothing(empty_dsn: str, install: Callable[[str], None]) -> None:
+    """CASES 61: what the installer's default privileges gave is taken away.
+
+    Seen to fail: only PUBLIC's rights were; the schema was refused since others might create in it.
+    """
+    with psycopg.connect(empty_dsn, autocommit=True, row_factory=dict_row) as owner:
+        for kind in ("tables", "sequences", "functions", "types", "schemas"):
+            owner.execute(f"alter default privileges grant all on {kind} to stranger, public")
+            owner.execute(f"alter default privileges grant all on {kind} to reader with grant option")
+        install(empty_dsn)
+        assert others_rights(owner) == set()
+        assert may(owner, "stranger") == set()
+        call(owner, "grant_worker", role="stranger")
+        assert may(owner, "stranger") == {"schema", *WORKER}
+        assert may(owner, "reader") == set()
+
+
+def dumped(dsn: str, *options: str) -> str:
+    """The script that pg_dump makes of a database."""
+    command = [find_bindir() / "pg_dump", *options, "-d", dsn]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("defaults", [False, True])
+def test_a_dump_without_privileges_lets_nobody_in(
+    empty_dsn: str, dsn: str, pg_server: Server, *, defaults: bool
+) -> None:
+    """CASES 61, restored: PostgreSQL's defaults let PUBLIC execute everything, and the owner's the tables."""
+    dbname = str(conninfo_to_dict(empty_dsn)["dbname"])
+    with psycopg.connect(empty_dsn, autocommit=True, row_factory=dict_row) as owner:
+        if defaults:
+            owner.execute("alter default privileges grant all on tables to worker")
+            owner.execute("alter default privileges grant all on sequences to worker")
+        psql(empty_dsn, script=dumped(dsn, "--no-acl", "--no-owner"))
+        assert "schema" not in may(owner, "worker")
+        call(owner, "grant_worker", role="worker")
+        call(owner, "grant_reader", role="reader")
+        assert may(owner, "worker") - {"select leases", "select runs"} == {"schema", *WORKER}
+        assert may(owner, "reader") == {"schema", "select leases", "select runs", *READER}
+        assert may(owner, "stranger") == set()
+        assert {who for _, _, who in others_rights(owner)} == {"worker", "reader"}
+        with psycopg.connect(pg_server.dsn(dbname, "worker"), row_factory=dict_row) as worker:
+            assert said(worker, "select * from pgonce.run") == "42501"
+
+
+def test_a_dump_restored_where_role_numbers_differ(
+    dsn: str, conn: Conn, a: Conn, pg_server: Server, session: Open
+) -> None:
+    """CASES 62: a record belongs to the role of the same name, in the other cluster too, and to nobody else.
+
+    Seen to fail with roles kept as oids.
+    """
+    call(conn, "grant_reader", role="worker2")
+    tokens = {kind: grant(a, kind)["token"] for kind in KINDS}
+    call(a, "mark_done", token=grant(a, "key", "finished")["token"], result='{"secret": 1}')
+    with Server() as other:
+        with psycopg.connect(other.dsn(), autocommit=True) as admin:
+            for name in ("x1", "x2", "worker2", "reader", "stranger", "worker", OWNER):
+                admin.execute(f"create role {name} login password '{other.password}'")
+            admin.execute(f"create database there owner {OWNER}")
+        there = other.dsn("there")
+        psql(there, script=dumped(dsn))
+
+        def open_there(role: str) -> Conn:
+            return psycopg.connect(other.dsn("there", role), autocommit=True, row_factory=dict_row)
+
+        with open_there("worker") as worker, open_there("worker2") as worker2:
+            numbers = "select oid from pg_roles where rolname = 'worker'"
+            assert value(worker, numbers) != value(a, numbers)
+            for one, result in ((worker, {"secret": 1}), (worker2, None)):
+                denial = ask(one, "key", "finished")
+                assert (denial["reason"], denial["result"]) == ("done", result)
+            shown = "select role, result from pgonce.runs where name = 'finished'"
+            assert worker2.execute(shown).fetchall() == [{"role": "worker", "result": None}]
+            for kind, token in tokens.items():
+                assert not works(worker2, kind, token)
+                assert works(worker, kind, token)
+                assert finish(worker, kind, token) == "True"
 
 
 def test_a_schema_of_somebody_elses_is_refused(empty_dsn: str, pg_server: Server) -> None:
