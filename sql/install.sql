@@ -7,7 +7,7 @@
 --
 -- How a claim decides. It reads, and answers a denial from what it has read: no lock, no transaction id, nothing
 -- written, nobody waited for. Only who may win goes on to lock: an insertion where there is no record yet ("on conflict
--- do nothing", 100 ms), else the row, "for update skip locked"; what is locked elsewhere is answered busy. Under the
+-- do nothing", 50 ms), else the row, "for update skip locked"; what is locked elsewhere is answered busy. Under the
 -- lock it reads the clock and checks everything again. Then it writes owner, a new token and expires_at = clock + ttl.
 --
 -- Why it holds. Every grant writes the one row that a competing grant would write too: the operation's record, the
@@ -71,12 +71,12 @@ begin;
 -- Windows and operations.
 \ir functions/_fresh_job.sql
 \ir functions/_read_job.sql
-\ir functions/_insert_job.sql
 \ir functions/_lock_job.sql
 \ir functions/_resolve_schedule.sql
 \ir functions/_run_reason.sql
+\ir functions/_note_denial.sql
 \ir functions/_deny.sql
-\ir functions/_record_denial.sql
+\ir functions/_denied_late.sql
 \ir functions/_granted.sql
 \ir functions/_attempt.sql
 \ir functions/_insert_run.sql
@@ -85,8 +85,10 @@ begin;
 \ir functions/define_job.sql
 \ir functions/_grant_window.sql
 \ir functions/_try_window.sql
+\ir functions/_take_window.sql
 \ir functions/claim_window.sql
 \ir functions/_try_key.sql
+\ir functions/_take_key.sql
 \ir functions/claim_key.sql
 
 -- Leases.

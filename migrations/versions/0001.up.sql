@@ -1574,32 +1574,10 @@ $$;
 
 comment on function pgonce._read_job(text) is 'The settings of a job or scope: those defined, else the defaults.';
 
--- Inserts the row of a job. True: inserted; false: it is there already; null: somebody else's transaction is at it and
--- did not end within the timeout.
--- Locks: the new row; waits at most 100 ms for another inserter. Writes: job. Clock: not read.
--- Raises: 40001 above READ COMMITTED, when a row was committed that the snapshot cannot see.
-create function pgonce._insert_job(job pgonce.job)
-returns boolean
-language plpgsql
-volatile
-set lock_timeout = '100ms'
-as $$
-begin
-    insert into pgonce.job
-    values (_insert_job.job.*)
-    on conflict on constraint job_pkey do nothing;
-    return found;
-exception when lock_not_available then
-    return null;
-end
-$$;
-
-comment on function pgonce._insert_job(pgonce.job) is
-    'Inserts a job''s row: true; there already: false; in flight elsewhere: null, after 100 ms.';
-
 -- Locks the job's row, which every grant of one of its windows writes, and every running run that such a grant may
 -- exclude. Null: something of it is locked elsewhere, so nothing is decided.
--- Locks: job, then its running runs unless windows may overlap, for update, without waiting (100 ms for a new job).
+-- Locks: job, then its running runs unless windows may overlap, for update, without waiting; the caller's
+--   lock_timeout bounds the wait for another inserter of a new job.
 -- Writes: job, for a job never seen. Clock: not read.
 -- Raises: 40001 above READ COMMITTED.
 create function pgonce._lock_job(job text)
@@ -1617,7 +1595,10 @@ begin
             return null;
         end if;
         v_job := pgonce._fresh_job(_lock_job.job);
-        if not coalesce(pgonce._insert_job(v_job), false) then
+        insert into pgonce.job
+        values (v_job.*)
+        on conflict on constraint job_pkey do nothing;
+        if not found then
             return null;
         end if;
     end if;
@@ -1722,7 +1703,31 @@ $$;
 comment on function pgonce._run_reason(pgonce.run, integer, timestamptz) is
     'Why a record cannot be granted, as far as it alone tells; null: it can.';
 
--- The denial of a window or an operation, recorded where its job or scope asks for that. Without a reason it is only
+-- Notes a denial. Where the table is locked against writing, the note is lost, and nobody waits for it.
+-- Locks: nothing; waits at most 50 ms for the table. Writes: denial. Clock: read.
+-- Raises: nothing.
+create function pgonce._note_denial(
+    name   text,
+    key    text,
+    asker  text,
+    reason text
+)
+returns void
+language plpgsql
+volatile
+set lock_timeout = '50ms'
+as $$
+begin
+    insert into pgonce.denial (at, name, key, owner, reason)
+    values (pgonce.clock(), _note_denial.name, _note_denial.key, pgonce._owner(_note_denial.asker), _note_denial.reason);
+exception when lock_not_available or deadlock_detected then
+    null;
+end
+$$;
+
+comment on function pgonce._note_denial(text, text, text, text) is 'Notes a denial, for jobs and scopes with record_denials.';
+
+-- The denial of a window or an operation, noted where its job or scope asks for that. Without a reason it is only
 -- the description of what may be granted.
 -- The stored result is shown only to those for whom the token would work.
 -- Locks: nothing. Writes: table denial, only where record_denials is on. Clock: read for that.
@@ -1742,8 +1747,7 @@ declare
     v_claim pgonce.claim;
 begin
     if _deny.run.record_denials and _deny.reason is not null then
-        insert into pgonce.denial (at, name, key, owner, reason)
-        values (pgonce.clock(), _deny.run.name, _deny.run.key, pgonce._owner(_deny.asker), _deny.reason);
+        perform pgonce._note_denial(_deny.run.name, _deny.run.key, _deny.asker, _deny.reason);
     end if;
     v_claim.claimed := false;
     v_claim.reason := _deny.reason;
@@ -1765,11 +1769,12 @@ $$;
 comment on function pgonce._deny(pgonce.run, text, text, pgonce.run, timestamptz) is
     'The denial of a window or an operation.';
 
--- A denial found under the locks, when they have been let go (and with them what _deny wrote): recorded where its job or
--- scope asks for that, and handed on.
+-- A denial found under the locks, when they have been let go (and with them what _deny noted): noted where its job or scope
+-- asks for that, and handed on. One without a reason is busy: something was locked elsewhere.
 -- Locks: nothing. Writes: table denial, only where record_denials is on. Clock: read for that.
 -- Raises: nothing.
-create function pgonce._record_denial(
+create function pgonce._denied_late(
+    seen   pgonce.claim,    -- what the first look told
     denied pgonce.claim,
     asker  text
 )
@@ -1777,17 +1782,22 @@ returns pgonce.claim
 language plpgsql
 volatile
 as $$
+declare
+    v_claim pgonce.claim := _denied_late.denied;
 begin
-    insert into pgonce.denial (at, name, key, owner, reason)
-    select pgonce.clock(), _record_denial.denied.name, _record_denial.denied.key, pgonce._owner(_record_denial.asker),
-           _record_denial.denied.reason
-    from pgonce.job j
-    where j.job = _record_denial.denied.name and j.record_denials;
-    return _record_denial.denied;
+    if v_claim.reason is null then
+        v_claim := _denied_late.seen;
+        v_claim.reason := 'busy';
+    end if;
+    if exists (select from pgonce.job j where j.job = v_claim.name and j.record_denials) then
+        perform pgonce._note_denial(v_claim.name, v_claim.key, _denied_late.asker, v_claim.reason);
+    end if;
+    return v_claim;
 end
 $$;
 
-comment on function pgonce._record_denial(pgonce.claim, text) is 'Records a denial found under the locks, and hands it on.';
+comment on function pgonce._denied_late(pgonce.claim, pgonce.claim, text) is
+    'A denial found under the locks: noted, and handed on.';
 
 -- The grant of a window or an operation that has just been written, and what a yes does to its transaction.
 -- Locks: nothing. Writes: nothing. Clock: not read.
@@ -1863,26 +1873,26 @@ comment on function pgonce._attempt(pgonce.run, pgonce.job, bigint, interval, te
 
 -- Inserts the first record of an operation. True: inserted; false: it is there already; null: somebody else's
 -- transaction is at it and did not end within the timeout.
--- Locks: the new row; waits at most 100 ms for another inserter. Writes: run. Clock: not read.
+-- Locks: the new row; waits at most 50 ms for another inserter, or for the table. Writes: run. Clock: not read.
 -- Raises: 40001 above READ COMMITTED, when a record was committed that the snapshot cannot see.
 create function pgonce._insert_run(run pgonce.run)
 returns boolean
 language plpgsql
 volatile
-set lock_timeout = '100ms'
+set lock_timeout = '50ms'
 as $$
 begin
     insert into pgonce.run
     values (_insert_run.run.*)
     on conflict on constraint run_pkey do nothing;
     return found;
-exception when lock_not_available then
+exception when lock_not_available or deadlock_detected then
     return null;
 end
 $$;
 
 comment on function pgonce._insert_run(pgonce.run) is
-    'Inserts a first record: true; there already: false; in flight elsewhere: null, after 100 ms.';
+    'Inserts a first record: true; there already: false; in flight elsewhere: null, after 50 ms.';
 
 -- Writes a new attempt over the record, which the caller has locked.
 -- Locks: nothing more. Writes: run. Clock: not read.
@@ -1922,7 +1932,7 @@ comment on function pgonce._write_attempt(pgonce.run) is 'Writes a new attempt o
 
 -- The same question asked again: brings back the grant that answered it, renewed. Null: that grant has ended (or is
 -- another role's, or cannot be kept alive any longer), and the question counts as if it had no nonce.
--- Locks: the run, for no key update, without waiting. Writes: run.expires_at. Clock: read under the lock.
+-- Locks: the run, for no key update, without waiting; waits at most 50 ms for the table. Writes: run.expires_at. Clock: read under the lock.
 -- Raises: 40001 above READ COMMITTED.
 create function pgonce._replay(
     run   pgonce.run,
@@ -1932,6 +1942,7 @@ create function pgonce._replay(
 returns pgonce.claim
 language plpgsql
 volatile
+set lock_timeout = '50ms'
 as $$
 declare
     v_run   pgonce.run;
@@ -1959,6 +1970,8 @@ begin
     where r.token = v_run.token
     returning r.* into v_run;
     return pgonce._granted(v_run);
+exception when lock_not_available or deadlock_detected then
+    return pgonce._deny(_replay.run, 'busy', _replay.asker);
 end
 $$;
 
@@ -1967,8 +1980,9 @@ comment on function pgonce._replay(pgonce.run, interval, text) is
 
 -- Stores the settings of a job (or, without a schedule, of a scope of operations). Everything is checked now. Calling it
 -- again with the same arguments changes nothing; null means the default, but a null schedule keeps the stored one.
--- Locks: the job's row, for update; waits at most 10 s for an open claim (and as long for another first definition).
--- Writes: job. Clock: read under the lock.
+-- Locks: none if it changes nothing; else the job's row, for update; waits at most 10 s for an open claim (and as long
+--   for another first definition).
+-- Writes: job, if it changes anything. Clock: read, again under the lock.
 -- Raises: 22023, 55P03 (a claim of the job stays open); 40001 above READ COMMITTED.
 create function pgonce.define_job(
     job            text,
@@ -1993,6 +2007,7 @@ as $$
 declare
     v_old    pgonce.job;
     v_new    pgonce.job := pgonce._fresh_job(define_job.job);
+    v_given  pgonce.job;    -- v_new, as far as the arguments alone tell
     v_window record;
 begin
     perform pgonce._check_name('job', define_job.job, 200);
@@ -2028,50 +2043,53 @@ begin
     if define_job.schedule is not null then
         v_new.compiled := pgonce._compile(define_job.schedule);
     end if;
-    if define_job.timezone is not null then
-        perform pgonce._check_zone(define_job.timezone);
-    end if;
+    v_given := v_new;
 
-    begin
-        insert into pgonce.job
-        values ((pgonce._fresh_job(define_job.job)).*)
-        on conflict on constraint job_pkey do nothing;
-        select j.* into v_old from pgonce.job j where j.job = define_job.job for update;
-    exception when lock_not_available then
-        raise exception using
-            errcode = '55P03',
-            message = 'job ' || to_json(define_job.job)::text || ' is being claimed in a transaction that stays open',
-            hint = 'Define it again once that transaction has ended; pg_stat_activity shows it.';
-    end;
-
-    v_new.schedule := coalesce(define_job.schedule, v_old.schedule);
-    v_new.timezone := coalesce(
-        define_job.timezone, case when define_job.schedule is null then v_old.timezone else 'UTC' end);
-    v_new.compiled := coalesce(v_new.compiled, v_old.compiled);
-    if v_new.timezone is not null and v_new.schedule is null then
-        raise exception using
-            errcode = '22023',
-            message = 'timezone ' || to_json(v_new.timezone)::text || ' is given, but no schedule',
-            hint = 'Give the schedule, too: there is none stored for job ' || to_json(v_new.job)::text || '.';
-    end if;
-    v_new.running := v_old.running;
-    if v_old.overlap = 'allow' and v_new.overlap <> 'allow' then
-        v_new.running := array(
-            select r.token
-            from pgonce.run r
-            where r.kind = 'window' and r.name = define_job.job and r.state = 'running');
-    end if;
-    v_new.beginning := v_old.beginning;
-    v_new.backfill := v_old.backfill;
-    v_new.newest_start := v_old.newest_start;
-    v_new.newest_end := v_old.newest_end;
-    if v_new.schedule is distinct from v_old.schedule or v_new.timezone is distinct from v_old.timezone then
-        v_window := pgonce._window(v_new.compiled, v_new.timezone, pgonce.clock());
-        v_new.beginning := greatest(v_old.beginning, v_window.window_start);
-        v_new.backfill := false;
-        v_new.newest_start := null;
-        v_new.newest_end := null;
-    end if;
+    for v_pass in 1..2 loop     -- by reading; then, if it changes anything, again under the lock
+        if v_pass = 2 then
+            insert into pgonce.job
+            values ((pgonce._fresh_job(define_job.job)).*)
+            on conflict on constraint job_pkey do nothing;
+            perform from pgonce.job j where j.job = define_job.job for update;
+        end if;
+        v_old := pgonce._read_job(define_job.job);
+        v_new := v_given;
+        v_new.schedule := coalesce(define_job.schedule, v_old.schedule);
+        v_new.timezone := coalesce(
+            define_job.timezone, case when define_job.schedule is null then v_old.timezone else 'UTC' end);
+        v_new.compiled := coalesce(v_new.compiled, v_old.compiled);
+        if v_new.timezone is not null and v_new.schedule is null then
+            raise exception using
+                errcode = '22023',
+                message = 'timezone ' || to_json(v_new.timezone)::text || ' is given, but no schedule',
+                hint = 'Give the schedule, too: there is none stored for job ' || to_json(v_new.job)::text || '.';
+        end if;
+        if v_pass = 1 and v_new.timezone is distinct from v_old.timezone then
+            perform pgonce._check_zone(v_new.timezone);     -- slow
+        end if;
+        v_new.running := v_old.running;
+        if v_old.overlap = 'allow' and v_new.overlap <> 'allow' then
+            v_new.running := array(
+                select r.token
+                from pgonce.run r
+                where r.kind = 'window' and r.name = define_job.job and r.state = 'running');
+        end if;
+        v_new.beginning := v_old.beginning;
+        v_new.backfill := v_old.backfill;
+        v_new.newest_start := v_old.newest_start;
+        v_new.newest_end := v_old.newest_end;
+        v_new.last_token := v_old.last_token;
+        if v_new.schedule is distinct from v_old.schedule or v_new.timezone is distinct from v_old.timezone then
+            v_window := pgonce._window(v_new.compiled, v_new.timezone, pgonce.clock());
+            v_new.beginning := greatest(v_old.beginning, v_window.window_start);
+            v_new.backfill := false;
+            v_new.newest_start := null;
+            v_new.newest_end := null;
+        end if;
+        if v_new is not distinct from v_old then
+            return;
+        end if;
+    end loop;
     update pgonce.job j
     set defined = v_new.defined,
         schedule = v_new.schedule,
@@ -2091,6 +2109,11 @@ begin
         newest_end = v_new.newest_end,
         running = v_new.running
     where j.job = define_job.job;
+exception when lock_not_available or deadlock_detected then
+    raise exception using
+        errcode = '55P03',
+        message = 'job ' || to_json(define_job.job)::text || ' is being claimed in a transaction that stays open',
+        hint = 'Define it again once that transaction has ended; pg_stat_activity shows it.';
 end
 $$;
 
@@ -2360,6 +2383,43 @@ $$;
 comment on function pgonce._try_window(text, text, text, interval, text, timestamptz, uuid, boolean) is
     'One look at a window, by reading (no reason: it may be granted) or under the locks.';
 
+-- The second look at a window, under the locks. A denial found there lets them go. Without a reason: something was locked
+-- elsewhere (the job, or a table against writing), so nothing is decided.
+-- Locks: see _try_window; waits at most 50 ms each time, for another inserter or for a table.
+-- Writes: for a grant, see _grant_window. Clock: read under the locks.
+-- Raises: 22023; 40001 above READ COMMITTED.
+create function pgonce._take_window(
+    job          text,
+    schedule     text,
+    timezone     text,
+    ttl          interval,
+    owner        text,
+    window_start timestamptz,
+    nonce        uuid
+)
+returns pgonce.claim
+language plpgsql
+volatile
+set lock_timeout = '50ms'
+as $$
+declare
+    v_claim pgonce.claim;
+begin
+    v_claim := pgonce._try_window(
+        _take_window.job, _take_window.schedule, _take_window.timezone, _take_window.ttl, _take_window.owner,
+        _take_window.window_start, _take_window.nonce, true);
+    if v_claim.claimed then
+        return v_claim;
+    end if;
+    raise exception using errcode = 'ON000', message = 'denied under the locks';
+exception when sqlstate 'ON000' or lock_not_available or deadlock_detected then     -- which lets go what was locked
+    return v_claim;
+end
+$$;
+
+comment on function pgonce._take_window(text, text, text, interval, text, timestamptz, uuid) is
+    'The second look at a window, under the locks; no reason: undecided.';
+
 -- Claims the window of the job's schedule that is open now (within the job's early before the next fire time: the
 -- coming one), or the one that starts at window_start.
 -- Locks: none for a denial; for a grant the job's row, then its running runs (unless overlap is allow) and the
@@ -2403,21 +2463,13 @@ begin
     if v_seen.reason is not null then
         return v_seen;
     end if;
-    begin
-        v_claim := pgonce._try_window(
-            claim_window.job, claim_window.schedule, claim_window.timezone, v_ttl, claim_window.owner,
-            claim_window.window_start, claim_window.nonce, true);
-        if v_claim.claimed then
-            return v_claim;
-        end if;
-        raise exception using errcode = 'ON000', message = 'denied under the locks';
-    exception when sqlstate 'ON000' then    -- which lets go what was locked
-        if v_claim.reason is null then
-            v_claim := v_seen;
-            v_claim.reason := 'busy';
-        end if;
-        return pgonce._record_denial(v_claim, claim_window.owner);
-    end;
+    v_claim := pgonce._take_window(
+        claim_window.job, claim_window.schedule, claim_window.timezone, v_ttl, claim_window.owner,
+        claim_window.window_start, claim_window.nonce);
+    if v_claim.claimed then
+        return v_claim;
+    end if;
+    return pgonce._denied_late(v_seen, v_claim, claim_window.owner);
 end
 $$;
 
@@ -2426,7 +2478,7 @@ comment on function pgonce.claim_window(text, text, text, interval, text, timest
 
 -- One look at an operation. By reading: a denial, an answer without a reason (it may be granted), or, for a key not seen
 -- before, the grant, which its insertion decides. Under the lock: a grant or a denial.
--- Locks: only if told to: the record, for update, without waiting; a new record waits at most 100 ms for another inserter.
+-- Locks: only if told to: the record, for update, without waiting; a new record waits at most 50 ms for another inserter.
 --   What is locked elsewhere is answered busy.
 -- Writes: for a grant, run. Clock: read, after the lock.
 -- Raises: 22023, ON002; 40001 above READ COMMITTED.
@@ -2547,9 +2599,44 @@ $$;
 comment on function pgonce._try_key(text, text, interval, text, text, uuid, boolean) is
     'One look at an operation, by reading (no reason: it may be granted) or under the lock.';
 
+-- The second look at an operation, under the lock. A denial found there lets it go. Without a reason: the table was locked
+-- against writing, so nothing is decided.
+-- Locks: see _try_key; waits at most 50 ms each time, for another inserter or for a table.
+-- Writes: for a grant, run. Clock: read under the lock.
+-- Raises: 22023, ON002; 40001 above READ COMMITTED.
+create function pgonce._take_key(
+    scope       text,
+    key         text,
+    ttl         interval,
+    owner       text,
+    fingerprint text,
+    nonce       uuid
+)
+returns pgonce.claim
+language plpgsql
+volatile
+set lock_timeout = '50ms'
+as $$
+declare
+    v_claim pgonce.claim;
+begin
+    v_claim := pgonce._try_key(
+        _take_key.scope, _take_key.key, _take_key.ttl, _take_key.owner, _take_key.fingerprint, _take_key.nonce, true);
+    if v_claim.claimed then
+        return v_claim;
+    end if;
+    raise exception using errcode = 'ON000', message = 'denied under the lock';
+exception when sqlstate 'ON000' or lock_not_available or deadlock_detected then     -- which lets go what was locked
+    return v_claim;
+end
+$$;
+
+comment on function pgonce._take_key(text, text, interval, text, text, uuid) is
+    'The second look at an operation, under the lock; no reason: undecided.';
+
 -- Claims an operation: a piece of work known by a scope and an idempotency key.
 -- Locks: none for a denial; for a grant the operation's record, for update, without waiting, or its insertion
---   (100 ms): what is locked elsewhere is answered busy.
+--   (50 ms): what is locked elsewhere is answered busy.
 -- Writes: run. A denial: nothing, unless its scope has record_denials.
 -- Clock: read before, and again under the lock.
 -- Raises: 22023, 25006, ON002 (the key is known with another fingerprint); 40001 above READ COMMITTED.
@@ -2569,6 +2656,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_ttl   interval;
+    v_seen  pgonce.claim;
     v_claim pgonce.claim;
 begin
     perform pgonce._require_writable();
@@ -2580,21 +2668,17 @@ begin
         perform pgonce._check_name('owner', claim_key.owner, 200);
     end if;
 
-    v_claim := pgonce._try_key(
+    v_seen := pgonce._try_key(
         claim_key.scope, claim_key.key, v_ttl, claim_key.owner, claim_key.fingerprint, claim_key.nonce, false);
-    if v_claim.reason is not null then
+    if v_seen.reason is not null then
+        return v_seen;
+    end if;
+    v_claim := pgonce._take_key(
+        claim_key.scope, claim_key.key, v_ttl, claim_key.owner, claim_key.fingerprint, claim_key.nonce);
+    if v_claim.claimed then
         return v_claim;
     end if;
-    begin
-        v_claim := pgonce._try_key(
-            claim_key.scope, claim_key.key, v_ttl, claim_key.owner, claim_key.fingerprint, claim_key.nonce, true);
-        if v_claim.claimed then
-            return v_claim;
-        end if;
-        raise exception using errcode = 'ON000', message = 'denied under the lock';
-    exception when sqlstate 'ON000' then    -- which lets go what was locked
-        return pgonce._record_denial(v_claim, claim_key.owner);
-    end;
+    return pgonce._denied_late(v_seen, v_claim, claim_key.owner);
 end
 $$;
 
@@ -2638,7 +2722,7 @@ comment on function pgonce._lease_claim(pgonce.lease, text) is 'The answer to as
 
 -- Inserts all slots of a lease never asked for. The first slot's row decides among those who come at once.
 -- True: inserted; false: there already; null: somebody else's transaction is at it and did not end within the timeout.
--- Locks: the new rows; waits at most 100 ms for another inserter. Writes: lease. Clock: not read.
+-- Locks: the new rows; waits at most 50 ms for another inserter, or for the table. Writes: lease. Clock: not read.
 -- Raises: 40001 above READ COMMITTED, when rows were committed that the snapshot cannot see.
 create function pgonce._insert_lease(
     name  text,
@@ -2647,7 +2731,7 @@ create function pgonce._insert_lease(
 returns boolean
 language plpgsql
 volatile
-set lock_timeout = '100ms'
+set lock_timeout = '50ms'
 as $$
 begin
     insert into pgonce.lease (name, slot, slots)
@@ -2660,17 +2744,17 @@ begin
     select _insert_lease.name, n, _insert_lease.slots
     from generate_series(2, _insert_lease.slots) n;
     return true;
-exception when lock_not_available then
+exception when lock_not_available or deadlock_detected then
     return null;
 end
 $$;
 
 comment on function pgonce._insert_lease(text, integer) is
-    'Inserts all slots of a new lease: true; there already: false; in flight elsewhere: null, after 100 ms.';
+    'Inserts all slots of a new lease: true; there already: false; in flight elsewhere: null, after 50 ms.';
 
 -- Gives a lease another number of slots, which needs every slot free. True: done; null: a slot is locked elsewhere.
 -- Whoever held an expired slot holds nothing any more.
--- Locks: all rows of the lease, for update, without waiting. Writes: lease. Clock: read before and under the locks.
+-- Locks: all rows of the lease, for update, without waiting; waits at most 50 ms for the table. Writes: lease. Clock: read before and under the locks.
 -- Raises: 22023 (a slot is held); 40001 above READ COMMITTED.
 create function pgonce._resize_lease(
     name  text,
@@ -2679,6 +2763,7 @@ create function pgonce._resize_lease(
 returns boolean
 language plpgsql
 volatile
+set lock_timeout = '50ms'
 as $$
 declare
     v_rows  bigint;
@@ -2720,7 +2805,7 @@ begin
     select _resize_lease.name, n, _resize_lease.slots
     from generate_series(v_rows + 1, _resize_lease.slots) n;
     return true;
-exception when sqlstate 'ON000' then    -- which lets go of the other slots
+exception when sqlstate 'ON000' or lock_not_available or deadlock_detected then     -- which lets go of the other slots
     return null;
 end
 $$;
@@ -2730,7 +2815,7 @@ comment on function pgonce._resize_lease(text, integer) is
 
 -- The same question asked again: brings back the lease that answered it, renewed. Null: that grant has ended (or is
 -- another role's, or cannot be kept alive any longer), and the question counts as if it had no nonce.
--- Locks: the slot, for no key update, without waiting. Writes: lease.expires_at. Clock: read under the lock.
+-- Locks: the slot, for no key update, without waiting; waits at most 50 ms for the table. Writes: lease.expires_at. Clock: read under the lock.
 -- Raises: 40001 above READ COMMITTED.
 create function pgonce._replay_lease(
     name  text,
@@ -2740,6 +2825,7 @@ create function pgonce._replay_lease(
 returns pgonce.claim
 language plpgsql
 volatile
+set lock_timeout = '50ms'
 as $$
 declare
     v_lease pgonce.lease;
@@ -2766,6 +2852,8 @@ begin
     where l.token = v_lease.token
     returning l.* into v_lease;
     return pgonce._lease_claim(v_lease, 'granted');
+exception when lock_not_available or deadlock_detected then
+    return pgonce._lease_claim(v_lease, 'busy');
 end
 $$;
 
@@ -2774,7 +2862,7 @@ comment on function pgonce._replay_lease(text, uuid, interval) is
 
 -- Takes the first slot that is free and not locked elsewhere. Null: there is none at this moment, or the same question is
 -- being answered with another slot (the unique index on name, role and nonce says so); then nothing stays locked.
--- Locks: the slot, for update, without waiting; waits at most 100 ms for the same question.
+-- Locks: the slot, for update, without waiting; waits at most 50 ms for the same question, or for the table.
 -- Writes: lease. Clock: read before and under the lock.
 -- Raises: 40001 above READ COMMITTED.
 create function pgonce._take_slot(
@@ -2789,7 +2877,7 @@ create function pgonce._take_slot(
 returns pgonce.lease
 language plpgsql
 volatile
-set lock_timeout = '100ms'
+set lock_timeout = '50ms'
 as $$
 declare
     v_now   timestamptz := pgonce.clock();
@@ -2828,7 +2916,7 @@ begin
     where l.name = v_lease.name and l.slot = v_lease.slot
     returning l.* into v_lease;
     return v_lease;
-exception when lock_not_available or unique_violation then
+exception when lock_not_available or deadlock_detected or unique_violation then
     return null;
 end
 $$;
@@ -2838,7 +2926,7 @@ comment on function pgonce._take_slot(text, integer, interval, interval, interva
 
 -- Takes a lease, or one of its equal slots (a semaphore).
 -- Locks: none for a denial; for a grant the slot's row, for update, without waiting (a lease never asked for: its
---   insertion, 100 ms; another number of slots: all its rows): what is locked elsewhere is answered busy.
+--   insertion, 50 ms; another number of slots: all its rows): what is locked elsewhere is answered busy.
 -- Writes: lease. A denial: nothing.
 -- Clock: read before, and again under the lock.
 -- Raises: 22023, 25006; 40001 above READ COMMITTED.

@@ -1,4 +1,4 @@
--- The denial of a window or an operation, recorded where its job or scope asks for that. Without a reason it is only
+-- The denial of a window or an operation, noted where its job or scope asks for that. Without a reason it is only
 -- the description of what may be granted.
 -- The stored result is shown only to those for whom the token would work.
 -- Locks: nothing. Writes: table denial, only where record_denials is on. Clock: read for that.
@@ -18,8 +18,7 @@ declare
     v_claim pgonce.claim;
 begin
     if _deny.run.record_denials and _deny.reason is not null then
-        insert into pgonce.denial (at, name, key, owner, reason)
-        values (pgonce.clock(), _deny.run.name, _deny.run.key, pgonce._owner(_deny.asker), _deny.reason);
+        perform pgonce._note_denial(_deny.run.name, _deny.run.key, _deny.asker, _deny.reason);
     end if;
     v_claim.claimed := false;
     v_claim.reason := _deny.reason;

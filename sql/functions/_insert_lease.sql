@@ -1,6 +1,6 @@
 -- Inserts all slots of a lease never asked for. The first slot's row decides among those who come at once.
 -- True: inserted; false: there already; null: somebody else's transaction is at it and did not end within the timeout.
--- Locks: the new rows; waits at most 100 ms for another inserter. Writes: lease. Clock: not read.
+-- Locks: the new rows; waits at most 50 ms for another inserter, or for the table. Writes: lease. Clock: not read.
 -- Raises: 40001 above READ COMMITTED, when rows were committed that the snapshot cannot see.
 create function pgonce._insert_lease(
     name  text,
@@ -9,7 +9,7 @@ create function pgonce._insert_lease(
 returns boolean
 language plpgsql
 volatile
-set lock_timeout = '100ms'
+set lock_timeout = '50ms'
 as $$
 begin
     insert into pgonce.lease (name, slot, slots)
@@ -22,10 +22,10 @@ begin
     select _insert_lease.name, n, _insert_lease.slots
     from generate_series(2, _insert_lease.slots) n;
     return true;
-exception when lock_not_available then
+exception when lock_not_available or deadlock_detected then
     return null;
 end
 $$;
 
 comment on function pgonce._insert_lease(text, integer) is
-    'Inserts all slots of a new lease: true; there already: false; in flight elsewhere: null, after 100 ms.';
+    'Inserts all slots of a new lease: true; there already: false; in flight elsewhere: null, after 50 ms.';

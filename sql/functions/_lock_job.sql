@@ -1,6 +1,7 @@
 -- Locks the job's row, which every grant of one of its windows writes, and every running run that such a grant may
 -- exclude. Null: something of it is locked elsewhere, so nothing is decided.
--- Locks: job, then its running runs unless windows may overlap, for update, without waiting (100 ms for a new job).
+-- Locks: job, then its running runs unless windows may overlap, for update, without waiting; the caller's
+--   lock_timeout bounds the wait for another inserter of a new job.
 -- Writes: job, for a job never seen. Clock: not read.
 -- Raises: 40001 above READ COMMITTED.
 create function pgonce._lock_job(job text)
@@ -18,7 +19,10 @@ begin
             return null;
         end if;
         v_job := pgonce._fresh_job(_lock_job.job);
-        if not coalesce(pgonce._insert_job(v_job), false) then
+        insert into pgonce.job
+        values (v_job.*)
+        on conflict on constraint job_pkey do nothing;
+        if not found then
             return null;
         end if;
     end if;

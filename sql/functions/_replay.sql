@@ -1,6 +1,6 @@
 -- The same question asked again: brings back the grant that answered it, renewed. Null: that grant has ended (or is
 -- another role's, or cannot be kept alive any longer), and the question counts as if it had no nonce.
--- Locks: the run, for no key update, without waiting. Writes: run.expires_at. Clock: read under the lock.
+-- Locks: the run, for no key update, without waiting; waits at most 50 ms for the table. Writes: run.expires_at. Clock: read under the lock.
 -- Raises: 40001 above READ COMMITTED.
 create function pgonce._replay(
     run   pgonce.run,
@@ -10,6 +10,7 @@ create function pgonce._replay(
 returns pgonce.claim
 language plpgsql
 volatile
+set lock_timeout = '50ms'
 as $$
 declare
     v_run   pgonce.run;
@@ -37,6 +38,8 @@ begin
     where r.token = v_run.token
     returning r.* into v_run;
     return pgonce._granted(v_run);
+exception when lock_not_available or deadlock_detected then
+    return pgonce._deny(_replay.run, 'busy', _replay.asker);
 end
 $$;
 

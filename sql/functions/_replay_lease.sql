@@ -1,6 +1,6 @@
 -- The same question asked again: brings back the lease that answered it, renewed. Null: that grant has ended (or is
 -- another role's, or cannot be kept alive any longer), and the question counts as if it had no nonce.
--- Locks: the slot, for no key update, without waiting. Writes: lease.expires_at. Clock: read under the lock.
+-- Locks: the slot, for no key update, without waiting; waits at most 50 ms for the table. Writes: lease.expires_at. Clock: read under the lock.
 -- Raises: 40001 above READ COMMITTED.
 create function pgonce._replay_lease(
     name  text,
@@ -10,6 +10,7 @@ create function pgonce._replay_lease(
 returns pgonce.claim
 language plpgsql
 volatile
+set lock_timeout = '50ms'
 as $$
 declare
     v_lease pgonce.lease;
@@ -36,6 +37,8 @@ begin
     where l.token = v_lease.token
     returning l.* into v_lease;
     return pgonce._lease_claim(v_lease, 'granted');
+exception when lock_not_available or deadlock_detected then
+    return pgonce._lease_claim(v_lease, 'busy');
 end
 $$;
 

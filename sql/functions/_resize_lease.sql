@@ -1,6 +1,6 @@
 -- Gives a lease another number of slots, which needs every slot free. True: done; null: a slot is locked elsewhere.
 -- Whoever held an expired slot holds nothing any more.
--- Locks: all rows of the lease, for update, without waiting. Writes: lease. Clock: read before and under the locks.
+-- Locks: all rows of the lease, for update, without waiting; waits at most 50 ms for the table. Writes: lease. Clock: read before and under the locks.
 -- Raises: 22023 (a slot is held); 40001 above READ COMMITTED.
 create function pgonce._resize_lease(
     name  text,
@@ -9,6 +9,7 @@ create function pgonce._resize_lease(
 returns boolean
 language plpgsql
 volatile
+set lock_timeout = '50ms'
 as $$
 declare
     v_rows  bigint;
@@ -50,7 +51,7 @@ begin
     select _resize_lease.name, n, _resize_lease.slots
     from generate_series(v_rows + 1, _resize_lease.slots) n;
     return true;
-exception when sqlstate 'ON000' then    -- which lets go of the other slots
+exception when sqlstate 'ON000' or lock_not_available or deadlock_detected then     -- which lets go of the other slots
     return null;
 end
 $$;

@@ -1,6 +1,6 @@
 -- Takes the first slot that is free and not locked elsewhere. Null: there is none at this moment, or the same question is
 -- being answered with another slot (the unique index on name, role and nonce says so); then nothing stays locked.
--- Locks: the slot, for update, without waiting; waits at most 100 ms for the same question.
+-- Locks: the slot, for update, without waiting; waits at most 50 ms for the same question, or for the table.
 -- Writes: lease. Clock: read before and under the lock.
 -- Raises: 40001 above READ COMMITTED.
 create function pgonce._take_slot(
@@ -15,7 +15,7 @@ create function pgonce._take_slot(
 returns pgonce.lease
 language plpgsql
 volatile
-set lock_timeout = '100ms'
+set lock_timeout = '50ms'
 as $$
 declare
     v_now   timestamptz := pgonce.clock();
@@ -54,7 +54,7 @@ begin
     where l.name = v_lease.name and l.slot = v_lease.slot
     returning l.* into v_lease;
     return v_lease;
-exception when lock_not_available or unique_violation then
+exception when lock_not_available or deadlock_detected or unique_violation then
     return null;
 end
 $$;

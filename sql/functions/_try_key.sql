@@ -1,6 +1,6 @@
 -- One look at an operation. By reading: a denial, an answer without a reason (it may be granted), or, for a key not seen
 -- before, the grant, which its insertion decides. Under the lock: a grant or a denial.
--- Locks: only if told to: the record, for update, without waiting; a new record waits at most 100 ms for another inserter.
+-- Locks: only if told to: the record, for update, without waiting; a new record waits at most 50 ms for another inserter.
 --   What is locked elsewhere is answered busy.
 -- Writes: for a grant, run. Clock: read, after the lock.
 -- Raises: 22023, ON002; 40001 above READ COMMITTED.

@@ -1,6 +1,6 @@
 -- Takes a lease, or one of its equal slots (a semaphore).
 -- Locks: none for a denial; for a grant the slot's row, for update, without waiting (a lease never asked for: its
---   insertion, 100 ms; another number of slots: all its rows): what is locked elsewhere is answered busy.
+--   insertion, 50 ms; another number of slots: all its rows): what is locked elsewhere is answered busy.
 -- Writes: lease. A denial: nothing.
 -- Clock: read before, and again under the lock.
 -- Raises: 22023, 25006; 40001 above READ COMMITTED.

@@ -1,6 +1,6 @@
 -- Claims an operation: a piece of work known by a scope and an idempotency key.
 -- Locks: none for a denial; for a grant the operation's record, for update, without waiting, or its insertion
---   (100 ms): what is locked elsewhere is answered busy.
+--   (50 ms): what is locked elsewhere is answered busy.
 -- Writes: run. A denial: nothing, unless its scope has record_denials.
 -- Clock: read before, and again under the lock.
 -- Raises: 22023, 25006, ON002 (the key is known with another fingerprint); 40001 above READ COMMITTED.
@@ -20,6 +20,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_ttl   interval;
+    v_seen  pgonce.claim;
     v_claim pgonce.claim;
 begin
     perform pgonce._require_writable();
@@ -31,21 +32,17 @@ begin
         perform pgonce._check_name('owner', claim_key.owner, 200);
     end if;
 
-    v_claim := pgonce._try_key(
+    v_seen := pgonce._try_key(
         claim_key.scope, claim_key.key, v_ttl, claim_key.owner, claim_key.fingerprint, claim_key.nonce, false);
-    if v_claim.reason is not null then
+    if v_seen.reason is not null then
+        return v_seen;
+    end if;
+    v_claim := pgonce._take_key(
+        claim_key.scope, claim_key.key, v_ttl, claim_key.owner, claim_key.fingerprint, claim_key.nonce);
+    if v_claim.claimed then
         return v_claim;
     end if;
-    begin
-        v_claim := pgonce._try_key(
-            claim_key.scope, claim_key.key, v_ttl, claim_key.owner, claim_key.fingerprint, claim_key.nonce, true);
-        if v_claim.claimed then
-            return v_claim;
-        end if;
-        raise exception using errcode = 'ON000', message = 'denied under the lock';
-    exception when sqlstate 'ON000' then    -- which lets go what was locked
-        return pgonce._record_denial(v_claim, claim_key.owner);
-    end;
+    return pgonce._denied_late(v_seen, v_claim, claim_key.owner);
 end
 $$;
 

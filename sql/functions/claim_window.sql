@@ -41,21 +41,13 @@ begin
     if v_seen.reason is not null then
         return v_seen;
     end if;
-    begin
-        v_claim := pgonce._try_window(
-            claim_window.job, claim_window.schedule, claim_window.timezone, v_ttl, claim_window.owner,
-            claim_window.window_start, claim_window.nonce, true);
-        if v_claim.claimed then
-            return v_claim;
-        end if;
-        raise exception using errcode = 'ON000', message = 'denied under the locks';
-    exception when sqlstate 'ON000' then    -- which lets go what was locked
-        if v_claim.reason is null then
-            v_claim := v_seen;
-            v_claim.reason := 'busy';
-        end if;
-        return pgonce._record_denial(v_claim, claim_window.owner);
-    end;
+    v_claim := pgonce._take_window(
+        claim_window.job, claim_window.schedule, claim_window.timezone, v_ttl, claim_window.owner,
+        claim_window.window_start, claim_window.nonce);
+    if v_claim.claimed then
+        return v_claim;
+    end if;
+    return pgonce._denied_late(v_seen, v_claim, claim_window.owner);
 end
 $$;
 

@@ -1,7 +1,8 @@
 -- Stores the settings of a job (or, without a schedule, of a scope of operations). Everything is checked now. Calling it
 -- again with the same arguments changes nothing; null means the default, but a null schedule keeps the stored one.
--- Locks: the job's row, for update; waits at most 10 s for an open claim (and as long for another first definition).
--- Writes: job. Clock: read under the lock.
+-- Locks: none if it changes nothing; else the job's row, for update; waits at most 10 s for an open claim (and as long
+--   for another first definition).
+-- Writes: job, if it changes anything. Clock: read, again under the lock.
 -- Raises: 22023, 55P03 (a claim of the job stays open); 40001 above READ COMMITTED.
 create function pgonce.define_job(
     job            text,
@@ -26,6 +27,7 @@ as $$
 declare
     v_old    pgonce.job;
     v_new    pgonce.job := pgonce._fresh_job(define_job.job);
+    v_given  pgonce.job;    -- v_new, as far as the arguments alone tell
     v_window record;
 begin
     perform pgonce._check_name('job', define_job.job, 200);
@@ -61,50 +63,53 @@ begin
     if define_job.schedule is not null then
         v_new.compiled := pgonce._compile(define_job.schedule);
     end if;
-    if define_job.timezone is not null then
-        perform pgonce._check_zone(define_job.timezone);
-    end if;
+    v_given := v_new;
 
-    begin
-        insert into pgonce.job
-        values ((pgonce._fresh_job(define_job.job)).*)
-        on conflict on constraint job_pkey do nothing;
-        select j.* into v_old from pgonce.job j where j.job = define_job.job for update;
-    exception when lock_not_available then
-        raise exception using
-            errcode = '55P03',
-            message = 'job ' || to_json(define_job.job)::text || ' is being claimed in a transaction that stays open',
-            hint = 'Define it again once that transaction has ended; pg_stat_activity shows it.';
-    end;
-
-    v_new.schedule := coalesce(define_job.schedule, v_old.schedule);
-    v_new.timezone := coalesce(
-        define_job.timezone, case when define_job.schedule is null then v_old.timezone else 'UTC' end);
-    v_new.compiled := coalesce(v_new.compiled, v_old.compiled);
-    if v_new.timezone is not null and v_new.schedule is null then
-        raise exception using
-            errcode = '22023',
-            message = 'timezone ' || to_json(v_new.timezone)::text || ' is given, but no schedule',
-            hint = 'Give the schedule, too: there is none stored for job ' || to_json(v_new.job)::text || '.';
-    end if;
-    v_new.running := v_old.running;
-    if v_old.overlap = 'allow' and v_new.overlap <> 'allow' then
-        v_new.running := array(
-            select r.token
-            from pgonce.run r
-            where r.kind = 'window' and r.name = define_job.job and r.state = 'running');
-    end if;
-    v_new.beginning := v_old.beginning;
-    v_new.backfill := v_old.backfill;
-    v_new.newest_start := v_old.newest_start;
-    v_new.newest_end := v_old.newest_end;
-    if v_new.schedule is distinct from v_old.schedule or v_new.timezone is distinct from v_old.timezone then
-        v_window := pgonce._window(v_new.compiled, v_new.timezone, pgonce.clock());
-        v_new.beginning := greatest(v_old.beginning, v_window.window_start);
-        v_new.backfill := false;
-        v_new.newest_start := null;
-        v_new.newest_end := null;
-    end if;
+    for v_pass in 1..2 loop     -- by reading; then, if it changes anything, again under the lock
+        if v_pass = 2 then
+            insert into pgonce.job
+            values ((pgonce._fresh_job(define_job.job)).*)
+            on conflict on constraint job_pkey do nothing;
+            perform from pgonce.job j where j.job = define_job.job for update;
+        end if;
+        v_old := pgonce._read_job(define_job.job);
+        v_new := v_given;
+        v_new.schedule := coalesce(define_job.schedule, v_old.schedule);
+        v_new.timezone := coalesce(
+            define_job.timezone, case when define_job.schedule is null then v_old.timezone else 'UTC' end);
+        v_new.compiled := coalesce(v_new.compiled, v_old.compiled);
+        if v_new.timezone is not null and v_new.schedule is null then
+            raise exception using
+                errcode = '22023',
+                message = 'timezone ' || to_json(v_new.timezone)::text || ' is given, but no schedule',
+                hint = 'Give the schedule, too: there is none stored for job ' || to_json(v_new.job)::text || '.';
+        end if;
+        if v_pass = 1 and v_new.timezone is distinct from v_old.timezone then
+            perform pgonce._check_zone(v_new.timezone);     -- slow
+        end if;
+        v_new.running := v_old.running;
+        if v_old.overlap = 'allow' and v_new.overlap <> 'allow' then
+            v_new.running := array(
+                select r.token
+                from pgonce.run r
+                where r.kind = 'window' and r.name = define_job.job and r.state = 'running');
+        end if;
+        v_new.beginning := v_old.beginning;
+        v_new.backfill := v_old.backfill;
+        v_new.newest_start := v_old.newest_start;
+        v_new.newest_end := v_old.newest_end;
+        v_new.last_token := v_old.last_token;
+        if v_new.schedule is distinct from v_old.schedule or v_new.timezone is distinct from v_old.timezone then
+            v_window := pgonce._window(v_new.compiled, v_new.timezone, pgonce.clock());
+            v_new.beginning := greatest(v_old.beginning, v_window.window_start);
+            v_new.backfill := false;
+            v_new.newest_start := null;
+            v_new.newest_end := null;
+        end if;
+        if v_new is not distinct from v_old then
+            return;
+        end if;
+    end loop;
     update pgonce.job j
     set defined = v_new.defined,
         schedule = v_new.schedule,
@@ -124,6 +129,11 @@ begin
         newest_end = v_new.newest_end,
         running = v_new.running
     where j.job = define_job.job;
+exception when lock_not_available or deadlock_detected then
+    raise exception using
+        errcode = '55P03',
+        message = 'job ' || to_json(define_job.job)::text || ' is being claimed in a transaction that stays open',
+        hint = 'Define it again once that transaction has ended; pg_stat_activity shows it.';
 end
 $$;
 

@@ -6,6 +6,7 @@ The job is "nightly"; it is noon.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from tests.functions.holding import NOON, after, sqlstate
 from tests.functions.refusals import assert_refused, bad_durations, bad_names, tables
-from tests.helpers import Clock, Conn, Row, call, value
+from tests.helpers import Clock, Conn, Row, call, value, wait_for_lock
 
 Connect = Callable[..., Conn]
 
@@ -261,7 +262,7 @@ def test_it_waits_for_an_open_claim_but_not_for_ever(conn: Conn, connect: Connec
     """10 seconds, shortened here by the owner, so that nothing sleeps."""
     assert value(conn, "select 'lock_timeout=10s' = any(proconfig) from pg_proc where proname = 'define_job'")
     conn.execute("alter function pgonce.define_job set lock_timeout = '1ms'")
-    for known in (False, True):
+    for _ in ("a new job", "a known one"):
         claiming = connect(autocommit=False)
         assert claim(claiming, schedule=TEN)["reason"] == "granted"
         with pytest.raises(psycopg.errors.LockNotAvailable) as raised:
@@ -270,7 +271,69 @@ def test_it_waits_for_an_open_claim_but_not_for_ever(conn: Conn, connect: Connec
         assert raised.value.diag.message_hint
         claiming.commit()
         define(conn, schedule=TEN)
-        clock.advance(minutes=10 if not known else 0)
+        clock.advance(minutes=10)
+        define(conn, schedule=TEN, ttl="1 minute")  # for the next round it is a change again
+
+
+def row_versions(conn: Conn) -> list[Row]:
+    return conn.execute("select ctid::text as ctid, xmin::text as xmin from pgonce.job").fetchall()
+
+
+@pytest.mark.parametrize("kind", ["job", "scope"])
+def test_an_unchanged_definition_only_reads(conn: Conn, connect: Connect, clock: Clock, kind: str) -> None:
+    """Case 73: a migration that stays open for minutes after it; with claims before and beside it.
+
+    Seen to fail: the job's row was locked and rewritten, and its claims were busy.
+    """
+    settings = {**SETTINGS, "schedule": TEN} if kind == "job" else {"max_attempts": 5}
+    settings["ttl"] = "60 seconds"
+    define(conn, **settings)
+    if kind == "job":
+        call(conn, "mark_done", token=claim(conn, schedule=None)["token"])
+    before = row_versions(conn)
+    migration = connect(autocommit=False)
+    define(migration, **settings)
+    define(migration, **{**settings, "ttl": "1 minute"})  # the same span
+    assert row_versions(conn) == before
+    assert value(migration, "select pg_current_xact_id_if_assigned()") is None
+    modes = migration.execute(
+        "select mode from pg_locks where pid = pg_backend_pid() and relation is not null"
+    )
+    assert {row["mode"] for row in modes} == {"AccessShareLock"}
+    clock.advance(minutes=10)
+    if kind == "job":
+        assert claim(connect(), schedule=None)["reason"] == "granted"
+    else:
+        assert call(connect(), "claim_key", scope="nightly", key="k", ttl="1 minute")["reason"] == "granted"
+    define(connect(), **{**settings, "max_attempts": 9})  # nor does it stand in the way of a changed one
+    migration.rollback()
+
+
+def test_an_unchanged_definition_on_a_read_only_server(conn: Conn, clock: Clock) -> None:
+    define(conn, **SETTINGS)
+    conn.execute("set default_transaction_read_only = on")
+    define(conn, **SETTINGS)
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+        define(conn, **{**SETTINGS, "max_attempts": 9})
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("other", [5, 6])
+def test_two_definitions_at_once(
+    conn: Conn, connect: Connect, clock: Clock, *, known: bool, other: int
+) -> None:
+    """The second waits for the first, and then decides again what it changes: the last one holds."""
+    if known:
+        define(conn, schedule=TEN)
+    first, second = connect(autocommit=False), connect()
+    define(first, schedule=TEN, max_attempts=5, ttl="1 minute")
+    with ThreadPoolExecutor() as pool:
+        late = pool.submit(define, second, schedule=TEN, max_attempts=other, ttl="1 minute")
+        wait_for_lock(conn, second.info.backend_pid)
+        first.commit()
+        late.result()
+    assert value(conn, "select max_attempts from pgonce.job") == other
+    assert value(conn, "select beginning from pgonce.job") == NOON
 
 
 def test_only_the_owner_defines(connect: Connect, clock: Clock) -> None:

@@ -103,7 +103,7 @@ def test_the_clock_is_read_again_under_the_lock(
 
 def test_an_insertion_that_waited(a: Conn, b: Conn, conn: Conn, background: Background) -> None:
     """CASES 13: ``a``'s claim waits for ``b``'s transaction, which rolls back: the ttl runs from then."""
-    for function in ("_insert_run", "_insert_job", "_insert_lease"):
+    for function in ("_insert_run", "_take_window", "_insert_lease"):
         patient(conn, function)
     for kind in KINDS:
         b.execute("begin")

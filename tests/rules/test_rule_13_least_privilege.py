@@ -440,8 +440,10 @@ def test_default_privileges_open_nothing(empty_dsn: str, install: Callable[[str]
 
 def dumped(dsn: str, *options: str) -> str:
     """The script that pg_dump makes of a database."""
-    command = [find_bindir() / "pg_dump", *options, "-d", dsn]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    command = [str(find_bindir() / "pg_dump"), *options, "-d", dsn]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.parametrize("defaults", [False, True])
