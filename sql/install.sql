@@ -30,6 +30,7 @@ begin;
 
 -- What the functions share: arguments, roles, tokens, the caller's transaction.
 \ir functions/_refuse_null.sql
+\ir functions/_quoted.sql
 \ir functions/_check_name.sql
 \ir functions/_check_instant.sql
 \ir functions/_check_max_hold.sql

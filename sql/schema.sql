@@ -69,7 +69,7 @@ comment on column pgonce.claim.key is
     'Start of the window (YYYY-MM-DDTHH:MI:SSZ), key of the operation, or number of the lease''s slot.';
 comment on column pgonce.claim.token is 'The handle for every later call, and a fencing token; null when denied.';
 comment on column pgonce.claim.attempt is 'Which attempt this is, from 1; when denied, how many there were. Null for a lease.';
-comment on column pgonce.claim.owner is 'Label of the holder: yours when granted, the present holder''s when denied.';
+comment on column pgonce.claim.owner is 'Label of the holder: yours when granted, the present holder''s (done: of who did it) when denied.';
 comment on column pgonce.claim.expires_at is 'Until when the holder cannot be taken over.';
 comment on column pgonce.claim.window_start is 'The fire time that opened the window.';
 comment on column pgonce.claim.window_end is 'The next fire time.';

@@ -76,6 +76,7 @@ drop function pgonce._duration;
 drop function pgonce._check_max_hold;
 drop function pgonce._check_instant;
 drop function pgonce._check_name;
+drop function pgonce._quoted;
 drop function pgonce._refuse_null;
 drop table pgonce.denial;
 drop table pgonce.lease;

@@ -69,7 +69,7 @@ comment on column pgonce.claim.key is
     'Start of the window (YYYY-MM-DDTHH:MI:SSZ), key of the operation, or number of the lease''s slot.';
 comment on column pgonce.claim.token is 'The handle for every later call, and a fencing token; null when denied.';
 comment on column pgonce.claim.attempt is 'Which attempt this is, from 1; when denied, how many there were. Null for a lease.';
-comment on column pgonce.claim.owner is 'Label of the holder: yours when granted, the present holder''s when denied.';
+comment on column pgonce.claim.owner is 'Label of the holder: yours when granted, the present holder''s (done: of who did it) when denied.';
 comment on column pgonce.claim.expires_at is 'Until when the holder cannot be taken over.';
 comment on column pgonce.claim.window_start is 'The fire time that opened the window.';
 comment on column pgonce.claim.window_end is 'The next fire time.';
@@ -285,6 +285,20 @@ $$;
 
 comment on function pgonce._refuse_null(text, text) is 'Raises 22023 for a required argument that is null.';
 
+-- A value that is refused, as a message quotes it: as JSON, so that nothing in it is taken for the message, and not more
+-- than 60 characters of it.
+-- Locks: nothing. Writes: nothing. Clock: not read.
+-- Raises: nothing.
+create function pgonce._quoted(value text)
+returns text
+language sql
+stable
+as $$
+    select pg_catalog.to_json(pg_catalog.left(_quoted.value, 60))::text
+$$;
+
+comment on function pgonce._quoted(text) is 'A refused value as messages quote it: JSON, at most 60 characters.';
+
 -- Refuses a text that cannot be a name, a key or a label: null, empty, padded, too long, or with control characters.
 -- Locks: nothing. Writes: nothing. Clock: not read.
 -- Raises: 22023.
@@ -295,23 +309,26 @@ create function pgonce._check_name(
 )
 returns void
 language plpgsql
-immutable
+stable
 as $$
 declare
+    -- Elsewhere the characters from 0x80 to 0x9f are parts of letters, or letters.
+    v_control text := case when pg_catalog.getdatabaseencoding() = 'UTF8'
+        then E'[\\u0001-\\u001f\\u007f-\\u009f]' else E'[\\u0001-\\u001f\\u007f]' end;
     v_fault text := case
         when _check_name.value is null then 'must not be null'
         when _check_name.value = '' then 'must not be empty'
         when octet_length(_check_name.value) > _check_name.bytes then
             'is too long (' || octet_length(_check_name.value) || ' bytes)'
         when _check_name.value <> btrim(_check_name.value) then 'begins or ends with a space'
-        when _check_name.value collate "C" ~ E'[\\u0001-\\u001f\\u007f-\\u009f]' then 'contains a control character'
+        when _check_name.value ~ v_control then 'contains a control character'
     end;
 begin
     if v_fault is not null then
         raise exception using
             errcode = '22023',
             message = _check_name.argument || ' ' || v_fault
-                || coalesce(': ' || to_json(left(_check_name.value, 60))::text, ''),
+                || coalesce(': ' || pgonce._quoted(_check_name.value), ''),
             hint = 'Give ' || _check_name.argument || ' as 1 to ' || _check_name.bytes
                 || ' bytes of text without control characters and without spaces around it.';
     end if;
@@ -468,7 +485,7 @@ begin
     end if;
     raise exception using
         errcode = '42501',
-        message = 'the role of "set role" is no role of this session any more: ' || to_json(v_role)::text,
+        message = 'the role of "set role" is no role of this session any more: ' || pgonce._quoted(v_role),
         hint = 'It was renamed, dropped or taken away since: call reset role, then set role again.';
 end
 $$;
@@ -612,7 +629,7 @@ as $$
 begin
     raise exception using
         errcode = '22023',
-        message = 'schedule ' || to_json(left(_refuse_schedule.schedule, 60))::text || ' ' || _refuse_schedule.fault,
+        message = 'schedule ' || pgonce._quoted(_refuse_schedule.schedule) || ' ' || _refuse_schedule.fault,
         hint = _refuse_schedule.hint;
 end
 $$;
@@ -642,7 +659,7 @@ declare
 begin
     perform pgonce._refuse_schedule(
         _refuse_item.schedule,
-        'has ' || case when v_text = '' then 'an empty item' else 'the item ' || to_json(_refuse_item.item)::text end
+        'has ' || case when v_text = '' then 'an empty item' else 'the item ' || pgonce._quoted(_refuse_item.item) end
             || ' in the ' || v_field,
         case
             when v_text = '' then 'Put a value between two commas, and none at either end: 1,15.'
@@ -831,14 +848,14 @@ begin
     elsif v_step not between 1 and v_limit or length(v_part[5]) > 2 then
         perform pgonce._refuse_schedule(
             _item.schedule,
-            'has the step ' || v_part[5] || ' in ' || to_json(_item.item)::text,
+            'has the step ' || v_part[5] || ' in ' || pgonce._quoted(_item.item),
             case when v_step > v_limit and _item.field < 4
                 then 'Write: every ' || v_step || (array[' minutes', ' hours', ' days'])[_item.field] || '.'
                 else 'A step is 1 to ' || v_limit || ' here.' end);
     elsif v_low > v_high then
         perform pgonce._refuse_schedule(
             _item.schedule,
-            'has the reversed range ' || to_json(_item.item)::text,
+            'has the reversed range ' || pgonce._quoted(_item.item),
             'Write ' || case when v_low > v_max then '' else v_part[1] || '-' || v_max || ',' end
                 || v_min || '-' || v_part[3] || '.');
     end if;
@@ -1074,7 +1091,7 @@ begin
     end if;
     raise exception using
         errcode = '22023',
-        message = 'timezone ' || coalesce(to_json(left(_check_zone.timezone, 60))::text, 'null')
+        message = 'timezone ' || coalesce(pgonce._quoted(_check_zone.timezone), 'null')
             || ' is not a full name of pg_timezone_names',
         hint = 'Write a name with a slash as it stands there, such as Europe/Berlin, or UTC.';
 end
@@ -1459,8 +1476,8 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    v_compiled constant bigint[] := pgonce._compile(window_at.schedule);
-    v_timezone constant text := coalesce(window_at.timezone, 'UTC');
+    v_compiled constant bigint[] := pgonce._compile(window_at.schedule collate "C");
+    v_timezone constant text collate "C" := coalesce(window_at.timezone, 'UTC');
     v_at       timestamptz := window_at.at;
     v_window   record;
 begin
@@ -1497,8 +1514,8 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    v_compiled constant bigint[] := pgonce._compile(windows.schedule);
-    v_timezone constant text := coalesce(windows.timezone, 'UTC');
+    v_compiled constant bigint[] := pgonce._compile(windows.schedule collate "C");
+    v_timezone constant text collate "C" := coalesce(windows.timezone, 'UTC');
     v_window   record;
 begin
     perform pgonce._check_zone(v_timezone);
@@ -1652,17 +1669,17 @@ begin
     if v_spec.schedule is null then
         raise exception using
             errcode = '22023',
-            message = 'job ' || to_json(v_spec.job)::text || ' has no schedule, and none is given',
+            message = 'job ' || pgonce._quoted(v_spec.job) || ' has no schedule, and none is given',
             hint = 'Give schedule => ''0 3 * * *'' (and timezone), or define the job once with pgonce.define_job.';
     end if;
     if v_spec.defined and _resolve_schedule.job.schedule is not null then
         raise exception using
             errcode = '22023',
             message = case when v_spec.schedule <> _resolve_schedule.job.schedule
-                then 'schedule ' || to_json(v_spec.schedule)::text || ' is not the one defined for job '
-                    || to_json(v_spec.job)::text || ': ' || to_json(_resolve_schedule.job.schedule)::text
-                else 'timezone ' || to_json(v_spec.timezone)::text || ' is not the one defined for job '
-                    || to_json(v_spec.job)::text || ': ' || to_json(_resolve_schedule.job.timezone)::text end,
+                then 'schedule ' || pgonce._quoted(v_spec.schedule) || ' is not the one defined for job '
+                    || pgonce._quoted(v_spec.job) || ': ' || pgonce._quoted(_resolve_schedule.job.schedule)
+                else 'timezone ' || pgonce._quoted(v_spec.timezone) || ' is not the one defined for job '
+                    || pgonce._quoted(v_spec.job) || ': ' || pgonce._quoted(_resolve_schedule.job.timezone) end,
             hint = 'Leave schedule and timezone out, or change them with pgonce.define_job.';
     end if;
     v_spec.compiled := pgonce._compile(v_spec.schedule);
@@ -1754,7 +1771,7 @@ begin
     v_claim.name := _deny.run.name;
     v_claim.key := _deny.run.key;
     v_claim.attempt := _deny.run.attempt;
-    v_claim.owner := _deny.holder.owner;
+    v_claim.owner := case when _deny.reason = 'done' then _deny.run.owner else _deny.holder.owner end;
     v_claim.expires_at := _deny.holder.expires_at;
     v_claim.window_start := _deny.run.window_start;
     v_claim.window_end := _deny.run.window_end;
@@ -2010,7 +2027,7 @@ declare
     v_given  pgonce.job;    -- v_new, as far as the arguments alone tell
     v_window record;
 begin
-    perform pgonce._check_name('job', define_job.job, 200);
+    perform pgonce._check_name('job', v_new.job, 200);
     v_new.defined := true;
     v_new.ttl := pgonce._duration('ttl', define_job.ttl, false);
     v_new.overlap := coalesce(define_job.overlap, v_new.overlap);
@@ -2024,7 +2041,7 @@ begin
     if v_new.overlap not in ('forbid', 'allow', 'replace') then
         raise exception using
             errcode = '22023',
-            message = 'overlap is not known: ' || to_json(left(v_new.overlap, 60))::text,
+            message = 'overlap is not known: ' || pgonce._quoted(v_new.overlap),
             hint = 'Give overlap as forbid, allow or replace.';
     end if;
     if v_new.max_attempts < 1 then
@@ -2041,18 +2058,18 @@ begin
     end if;
 
     if define_job.schedule is not null then
-        v_new.compiled := pgonce._compile(define_job.schedule);
+        v_new.compiled := pgonce._compile(define_job.schedule collate "C");
     end if;
     v_given := v_new;
 
     for v_pass in 1..2 loop     -- by reading; then, if it changes anything, again under the lock
         if v_pass = 2 then
             insert into pgonce.job
-            values ((pgonce._fresh_job(define_job.job)).*)
+            values ((pgonce._fresh_job(v_new.job)).*)
             on conflict on constraint job_pkey do nothing;
-            perform from pgonce.job j where j.job = define_job.job for update;
+            perform from pgonce.job j where j.job = v_new.job for update;
         end if;
-        v_old := pgonce._read_job(define_job.job);
+        v_old := pgonce._read_job(v_new.job);
         v_new := v_given;
         v_new.schedule := coalesce(define_job.schedule, v_old.schedule);
         v_new.timezone := coalesce(
@@ -2061,8 +2078,8 @@ begin
         if v_new.timezone is not null and v_new.schedule is null then
             raise exception using
                 errcode = '22023',
-                message = 'timezone ' || to_json(v_new.timezone)::text || ' is given, but no schedule',
-                hint = 'Give the schedule, too: there is none stored for job ' || to_json(v_new.job)::text || '.';
+                message = 'timezone ' || pgonce._quoted(v_new.timezone) || ' is given, but no schedule',
+                hint = 'Give the schedule, too: there is none stored for job ' || pgonce._quoted(v_new.job) || '.';
         end if;
         if v_pass = 1 and v_new.timezone is distinct from v_old.timezone then
             perform pgonce._check_zone(v_new.timezone);     -- slow
@@ -2072,7 +2089,7 @@ begin
             v_new.running := array(
                 select r.token
                 from pgonce.run r
-                where r.kind = 'window' and r.name = define_job.job and r.state = 'running');
+                where r.kind = 'window' and r.name = v_new.job and r.state = 'running');
         end if;
         v_new.beginning := v_old.beginning;
         v_new.backfill := v_old.backfill;
@@ -2108,11 +2125,11 @@ begin
         newest_start = v_new.newest_start,
         newest_end = v_new.newest_end,
         running = v_new.running
-    where j.job = define_job.job;
+    where j.job = v_new.job;
 exception when lock_not_available or deadlock_detected then
     raise exception using
         errcode = '55P03',
-        message = 'job ' || to_json(define_job.job)::text || ' is being claimed in a transaction that stays open',
+        message = 'job ' || pgonce._quoted(v_new.job) || ' is being claimed in a transaction that stays open',
         hint = 'Define it again once that transaction has ended; pg_stat_activity shows it.';
 end
 $$;
@@ -2319,7 +2336,7 @@ begin
         raise exception using
             errcode = '22023',
             message = 'window_start ' || _try_window.window_start || ' is not a fire time of '
-                || to_json(v_spec.schedule)::text || ' in ' || v_spec.timezone,
+                || pgonce._quoted(v_spec.schedule) || ' in ' || v_spec.timezone,
             hint = 'Give a fire time exactly; pgonce.windows(schedule, timezone, since, until) lists them.';
     end if;
     if v_new then
@@ -2451,20 +2468,20 @@ begin
     perform pgonce._require_writable();
     v_ttl := pgonce._duration('ttl', claim_window.ttl, false);
     if claim_window.owner is not null then
-        perform pgonce._check_name('owner', claim_window.owner, 200);
+        perform pgonce._check_name('owner', claim_window.owner collate "C", 200);
     end if;
     if claim_window.window_start is not null then
         perform pgonce._check_instant('window_start', claim_window.window_start);
     end if;
 
     v_seen := pgonce._try_window(
-        claim_window.job, claim_window.schedule, claim_window.timezone, v_ttl, claim_window.owner,
+        claim_window.job collate "C", claim_window.schedule, claim_window.timezone, v_ttl, claim_window.owner,
         claim_window.window_start, claim_window.nonce, false);
     if v_seen.reason is not null then
         return v_seen;
     end if;
     v_claim := pgonce._take_window(
-        claim_window.job, claim_window.schedule, claim_window.timezone, v_ttl, claim_window.owner,
+        claim_window.job collate "C", claim_window.schedule, claim_window.timezone, v_ttl, claim_window.owner,
         claim_window.window_start, claim_window.nonce);
     if v_claim.claimed then
         return v_claim;
@@ -2565,7 +2582,7 @@ begin
         if v_run.fingerprint is distinct from _try_key.fingerprint then
             raise exception using
                 errcode = 'ON002',
-                message = 'key ' || to_json(v_run.key)::text || ' of scope ' || to_json(v_run.name)::text
+                message = 'key ' || pgonce._quoted(v_run.key) || ' of scope ' || pgonce._quoted(v_run.name)
                     || ' is known with another fingerprint',
                 hint = 'The key was used for another request before: give each request a key of its own.';
         end if;
@@ -2665,16 +2682,16 @@ begin
     end if;
     v_ttl := pgonce._duration('ttl', claim_key.ttl, false);
     if claim_key.owner is not null then
-        perform pgonce._check_name('owner', claim_key.owner, 200);
+        perform pgonce._check_name('owner', claim_key.owner collate "C", 200);
     end if;
 
     v_seen := pgonce._try_key(
-        claim_key.scope, claim_key.key, v_ttl, claim_key.owner, claim_key.fingerprint, claim_key.nonce, false);
+        claim_key.scope collate "C", claim_key.key, v_ttl, claim_key.owner, claim_key.fingerprint, claim_key.nonce, false);
     if v_seen.reason is not null then
         return v_seen;
     end if;
     v_claim := pgonce._take_key(
-        claim_key.scope, claim_key.key, v_ttl, claim_key.owner, claim_key.fingerprint, claim_key.nonce);
+        claim_key.scope collate "C", claim_key.key, v_ttl, claim_key.owner, claim_key.fingerprint, claim_key.nonce);
     if v_claim.claimed then
         return v_claim;
     end if;
@@ -2785,7 +2802,7 @@ begin
             raise exception using
                 errcode = '22023',
                 message = 'slots ' || _resize_lease.slots || ' differs from the ' || v_slots || ' of lease '
-                    || to_json(_resize_lease.name)::text || ', which is held',
+                    || pgonce._quoted(_resize_lease.name) || ', which is held',
                 hint = 'Ask with the same number of slots everywhere, or change it while no slot is held.';
         end if;
         if v_pass = 1 and v_rows <> (
@@ -2946,6 +2963,7 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+    v_name     text collate "C" := acquire_lease.name;
     v_ttl      interval;
     v_max_hold interval;
     v_min_hold interval;
@@ -2975,18 +2993,18 @@ begin
             hint = 'Give slots as a number from 1 to 1000.';
     end if;
     if acquire_lease.owner is not null then
-        perform pgonce._check_name('owner', acquire_lease.owner, 200);
+        perform pgonce._check_name('owner', acquire_lease.owner collate "C", 200);
     end if;
 
     for v_pass in 1..2 loop     -- once more when the slot seen was gone when it came to taking it
         select l.* into v_lease     -- the slot that is free first
         from pgonce.lease l
-        where l.name = acquire_lease.name and l.slots = v_slots and l.slot <= v_slots
+        where l.name = v_name and l.slots = v_slots and l.slot <= v_slots
         order by l.expires_at
         limit 1;
         v_known := found;
         if acquire_lease.nonce is not null then     -- read afterwards: what was granted in between is no "held"
-            v_claim := pgonce._replay_lease(acquire_lease.name, acquire_lease.nonce, v_ttl);
+            v_claim := pgonce._replay_lease(v_name, acquire_lease.nonce, v_ttl);
             if v_claim.reason is not null then
                 return v_claim;
             end if;
@@ -2996,23 +3014,23 @@ begin
         end if;
 
         if not v_known and exists (
-            select from pgonce.lease l where l.name = acquire_lease.name and l.slots <> v_slots
+            select from pgonce.lease l where l.name = v_name and l.slots <> v_slots
         ) then
-            v_known := pgonce._resize_lease(acquire_lease.name, v_slots);
+            v_known := pgonce._resize_lease(v_name, v_slots);
         elsif not v_known then
-            perform pgonce._check_name('name', acquire_lease.name, 200);
-            v_known := pgonce._insert_lease(acquire_lease.name, v_slots);
+            perform pgonce._check_name('name', v_name, 200);
+            v_known := pgonce._insert_lease(v_name, v_slots);
         end if;
         exit when v_known is null;      -- in flight elsewhere
 
         v_lease := pgonce._take_slot(
-            acquire_lease.name, v_slots, v_ttl, v_max_hold, v_min_hold, acquire_lease.owner, acquire_lease.nonce);
+            v_name, v_slots, v_ttl, v_max_hold, v_min_hold, acquire_lease.owner, acquire_lease.nonce);
         if v_lease.token is not null then
             return pgonce._lease_claim(v_lease, 'granted');
         end if;
     end loop;
     v_lease := null;
-    v_lease.name := acquire_lease.name;
+    v_lease.name := v_name;
     return pgonce._lease_claim(v_lease, 'busy');
 end
 $$;
@@ -3283,21 +3301,30 @@ comment on function pgonce.assert_held(bigint) is
 -- The one text that stands for a JSON value, whatever its key order, spaces and number format: keys in byte order, no
 -- spaces, numbers without trailing zeros (1 = 1.0 = 1e0).
 -- Locks: nothing. Writes: nothing. Clock: not read.
--- Raises: nothing.
-create function pgonce._canonical(payload jsonb)
+-- Raises: 22023 (nested deeper than 200 levels: the stack that PostgreSQL allows by default is enough for some 500).
+create function pgonce._canonical(
+    payload jsonb,
+    level   integer     -- how many arrays and objects it is in
+)
 returns text
 language plpgsql
 immutable
 as $$
 begin
+    if _canonical.level > 200 then
+        raise exception using
+            errcode = '22023',
+            message = 'payload is nested deeper than 200 levels',
+            hint = 'Give as payload only the part of the message that tells it from others, or use a key of your own.';
+    end if;
     case jsonb_typeof(_canonical.payload)
         when 'object' then
             return '{' || coalesce((
-                select string_agg(to_json(e.key)::text || ':' || pgonce._canonical(e.value), ',' order by e.key collate "C")
+                select string_agg(to_json(e.key)::text || ':' || pgonce._canonical(e.value, _canonical.level + 1), ',' order by e.key collate "C")
                 from jsonb_each(_canonical.payload) e), '') || '}';
         when 'array' then
             return '[' || coalesce((
-                select string_agg(pgonce._canonical(e.value), ',' order by e.number)
+                select string_agg(pgonce._canonical(e.value, _canonical.level + 1), ',' order by e.number)
                 from jsonb_array_elements(_canonical.payload) with ordinality e (value, number)), '') || ']';
         when 'number' then
             return trim_scale((_canonical.payload #>> '{}')::numeric)::text;
@@ -3307,7 +3334,7 @@ begin
 end
 $$;
 
-comment on function pgonce._canonical(jsonb) is 'The one text that stands for a JSON value.';
+comment on function pgonce._canonical(jsonb, integer) is 'The one text that stands for a JSON value.';
 
 -- An idempotency key made from the content: the same 64 hex digits for the same payload in every client.
 -- Locks: nothing. Writes: nothing. Clock: not read.
@@ -3327,10 +3354,10 @@ begin
         perform pgonce._refuse_null('payload', 'Give the message as jsonb; a JSON null is ''null''::jsonb.');
     end if;
     if key_of.version is not null then
-        perform pgonce._check_name('version', key_of.version, 200);
+        perform pgonce._check_name('version', key_of.version collate "C", 200);
     end if;
     return encode(sha256(convert_to(
-        coalesce(to_json(key_of.version)::text, 'null') || ' ' || pgonce._canonical(key_of.payload), 'UTF8')), 'hex');
+        coalesce(to_json(key_of.version)::text, 'null') || ' ' || pgonce._canonical(key_of.payload, 0), 'UTF8')), 'hex');
 end
 $$;
 
@@ -3461,7 +3488,7 @@ begin
     if not exists (select from pg_catalog.pg_roles r where r.rolname = _prepare_role.role) then
         raise exception using
             errcode = '22023',
-            message = coalesce('role does not exist: ' || to_json(left(_prepare_role.role, 60))::text, 'role must not be null'),
+            message = coalesce('role does not exist: ' || pgonce._quoted(_prepare_role.role), 'role must not be null'),
             hint = 'Give the name of a role exactly as pg_roles shows it; PUBLIC is never granted anything.';
     end if;
     perform pgonce._revoke('public');
@@ -3494,7 +3521,7 @@ as $$
 declare
     v_function regprocedure;
 begin
-    perform pgonce._prepare_role(grant_worker.role);
+    perform pgonce._prepare_role(grant_worker.role collate "C");
     execute 'grant usage on schema pgonce to ' || quote_ident(grant_worker.role);
     execute 'grant usage on type pgonce.claim to ' || quote_ident(grant_worker.role);
     for v_function in
@@ -3524,7 +3551,7 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    perform pgonce._prepare_role(grant_reader.role);
+    perform pgonce._prepare_role(grant_reader.role collate "C");
     execute 'grant usage on schema pgonce to ' || quote_ident(grant_reader.role);
     execute 'grant select on pgonce.runs, pgonce.leases to ' || quote_ident(grant_reader.role);
     execute 'grant execute on function pgonce.clock(), pgonce._may_see(text) to '

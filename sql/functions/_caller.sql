@@ -20,7 +20,7 @@ begin
     end if;
     raise exception using
         errcode = '42501',
-        message = 'the role of "set role" is no role of this session any more: ' || to_json(v_role)::text,
+        message = 'the role of "set role" is no role of this session any more: ' || pgonce._quoted(v_role),
         hint = 'It was renamed, dropped or taken away since: call reset role, then set role again.';
 end
 $$;

@@ -25,7 +25,7 @@ begin
     v_claim.name := _deny.run.name;
     v_claim.key := _deny.run.key;
     v_claim.attempt := _deny.run.attempt;
-    v_claim.owner := _deny.holder.owner;
+    v_claim.owner := case when _deny.reason = 'done' then _deny.run.owner else _deny.holder.owner end;
     v_claim.expires_at := _deny.holder.expires_at;
     v_claim.window_start := _deny.run.window_start;
     v_claim.window_end := _deny.run.window_end;

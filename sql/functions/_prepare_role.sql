@@ -14,7 +14,7 @@ begin
     if not exists (select from pg_catalog.pg_roles r where r.rolname = _prepare_role.role) then
         raise exception using
             errcode = '22023',
-            message = coalesce('role does not exist: ' || to_json(left(_prepare_role.role, 60))::text, 'role must not be null'),
+            message = coalesce('role does not exist: ' || pgonce._quoted(_prepare_role.role), 'role must not be null'),
             hint = 'Give the name of a role exactly as pg_roles shows it; PUBLIC is never granted anything.';
     end if;
     perform pgonce._revoke('public');

@@ -31,7 +31,7 @@ begin
             raise exception using
                 errcode = '22023',
                 message = 'slots ' || _resize_lease.slots || ' differs from the ' || v_slots || ' of lease '
-                    || to_json(_resize_lease.name)::text || ', which is held',
+                    || pgonce._quoted(_resize_lease.name) || ', which is held',
                 hint = 'Ask with the same number of slots everywhere, or change it while no slot is held.';
         end if;
         if v_pass = 1 and v_rows <> (

@@ -26,17 +26,17 @@ begin
     if v_spec.schedule is null then
         raise exception using
             errcode = '22023',
-            message = 'job ' || to_json(v_spec.job)::text || ' has no schedule, and none is given',
+            message = 'job ' || pgonce._quoted(v_spec.job) || ' has no schedule, and none is given',
             hint = 'Give schedule => ''0 3 * * *'' (and timezone), or define the job once with pgonce.define_job.';
     end if;
     if v_spec.defined and _resolve_schedule.job.schedule is not null then
         raise exception using
             errcode = '22023',
             message = case when v_spec.schedule <> _resolve_schedule.job.schedule
-                then 'schedule ' || to_json(v_spec.schedule)::text || ' is not the one defined for job '
-                    || to_json(v_spec.job)::text || ': ' || to_json(_resolve_schedule.job.schedule)::text
-                else 'timezone ' || to_json(v_spec.timezone)::text || ' is not the one defined for job '
-                    || to_json(v_spec.job)::text || ': ' || to_json(_resolve_schedule.job.timezone)::text end,
+                then 'schedule ' || pgonce._quoted(v_spec.schedule) || ' is not the one defined for job '
+                    || pgonce._quoted(v_spec.job) || ': ' || pgonce._quoted(_resolve_schedule.job.schedule)
+                else 'timezone ' || pgonce._quoted(v_spec.timezone) || ' is not the one defined for job '
+                    || pgonce._quoted(v_spec.job) || ': ' || pgonce._quoted(_resolve_schedule.job.timezone) end,
             hint = 'Leave schedule and timezone out, or change them with pgonce.define_job.';
     end if;
     v_spec.compiled := pgonce._compile(v_spec.schedule);

@@ -87,7 +87,7 @@ begin
         if v_run.fingerprint is distinct from _try_key.fingerprint then
             raise exception using
                 errcode = 'ON002',
-                message = 'key ' || to_json(v_run.key)::text || ' of scope ' || to_json(v_run.name)::text
+                message = 'key ' || pgonce._quoted(v_run.key) || ' of scope ' || pgonce._quoted(v_run.name)
                     || ' is known with another fingerprint',
                 hint = 'The key was used for another request before: give each request a key of its own.';
         end if;

@@ -107,7 +107,7 @@ begin
         raise exception using
             errcode = '22023',
             message = 'window_start ' || _try_window.window_start || ' is not a fire time of '
-                || to_json(v_spec.schedule)::text || ' in ' || v_spec.timezone,
+                || pgonce._quoted(v_spec.schedule) || ' in ' || v_spec.timezone,
             hint = 'Give a fire time exactly; pgonce.windows(schedule, timezone, since, until) lists them.';
     end if;
     if v_new then

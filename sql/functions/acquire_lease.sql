@@ -20,6 +20,7 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+    v_name     text collate "C" := acquire_lease.name;
     v_ttl      interval;
     v_max_hold interval;
     v_min_hold interval;
@@ -49,18 +50,18 @@ begin
             hint = 'Give slots as a number from 1 to 1000.';
     end if;
     if acquire_lease.owner is not null then
-        perform pgonce._check_name('owner', acquire_lease.owner, 200);
+        perform pgonce._check_name('owner', acquire_lease.owner collate "C", 200);
     end if;
 
     for v_pass in 1..2 loop     -- once more when the slot seen was gone when it came to taking it
         select l.* into v_lease     -- the slot that is free first
         from pgonce.lease l
-        where l.name = acquire_lease.name and l.slots = v_slots and l.slot <= v_slots
+        where l.name = v_name and l.slots = v_slots and l.slot <= v_slots
         order by l.expires_at
         limit 1;
         v_known := found;
         if acquire_lease.nonce is not null then     -- read afterwards: what was granted in between is no "held"
-            v_claim := pgonce._replay_lease(acquire_lease.name, acquire_lease.nonce, v_ttl);
+            v_claim := pgonce._replay_lease(v_name, acquire_lease.nonce, v_ttl);
             if v_claim.reason is not null then
                 return v_claim;
             end if;
@@ -70,23 +71,23 @@ begin
         end if;
 
         if not v_known and exists (
-            select from pgonce.lease l where l.name = acquire_lease.name and l.slots <> v_slots
+            select from pgonce.lease l where l.name = v_name and l.slots <> v_slots
         ) then
-            v_known := pgonce._resize_lease(acquire_lease.name, v_slots);
+            v_known := pgonce._resize_lease(v_name, v_slots);
         elsif not v_known then
-            perform pgonce._check_name('name', acquire_lease.name, 200);
-            v_known := pgonce._insert_lease(acquire_lease.name, v_slots);
+            perform pgonce._check_name('name', v_name, 200);
+            v_known := pgonce._insert_lease(v_name, v_slots);
         end if;
         exit when v_known is null;      -- in flight elsewhere
 
         v_lease := pgonce._take_slot(
-            acquire_lease.name, v_slots, v_ttl, v_max_hold, v_min_hold, acquire_lease.owner, acquire_lease.nonce);
+            v_name, v_slots, v_ttl, v_max_hold, v_min_hold, acquire_lease.owner, acquire_lease.nonce);
         if v_lease.token is not null then
             return pgonce._lease_claim(v_lease, 'granted');
         end if;
     end loop;
     v_lease := null;
-    v_lease.name := acquire_lease.name;
+    v_lease.name := v_name;
     return pgonce._lease_claim(v_lease, 'busy');
 end
 $$;

@@ -29,16 +29,16 @@ begin
     end if;
     v_ttl := pgonce._duration('ttl', claim_key.ttl, false);
     if claim_key.owner is not null then
-        perform pgonce._check_name('owner', claim_key.owner, 200);
+        perform pgonce._check_name('owner', claim_key.owner collate "C", 200);
     end if;
 
     v_seen := pgonce._try_key(
-        claim_key.scope, claim_key.key, v_ttl, claim_key.owner, claim_key.fingerprint, claim_key.nonce, false);
+        claim_key.scope collate "C", claim_key.key, v_ttl, claim_key.owner, claim_key.fingerprint, claim_key.nonce, false);
     if v_seen.reason is not null then
         return v_seen;
     end if;
     v_claim := pgonce._take_key(
-        claim_key.scope, claim_key.key, v_ttl, claim_key.owner, claim_key.fingerprint, claim_key.nonce);
+        claim_key.scope collate "C", claim_key.key, v_ttl, claim_key.owner, claim_key.fingerprint, claim_key.nonce);
     if v_claim.claimed then
         return v_claim;
     end if;

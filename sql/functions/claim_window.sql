@@ -29,20 +29,20 @@ begin
     perform pgonce._require_writable();
     v_ttl := pgonce._duration('ttl', claim_window.ttl, false);
     if claim_window.owner is not null then
-        perform pgonce._check_name('owner', claim_window.owner, 200);
+        perform pgonce._check_name('owner', claim_window.owner collate "C", 200);
     end if;
     if claim_window.window_start is not null then
         perform pgonce._check_instant('window_start', claim_window.window_start);
     end if;
 
     v_seen := pgonce._try_window(
-        claim_window.job, claim_window.schedule, claim_window.timezone, v_ttl, claim_window.owner,
+        claim_window.job collate "C", claim_window.schedule, claim_window.timezone, v_ttl, claim_window.owner,
         claim_window.window_start, claim_window.nonce, false);
     if v_seen.reason is not null then
         return v_seen;
     end if;
     v_claim := pgonce._take_window(
-        claim_window.job, claim_window.schedule, claim_window.timezone, v_ttl, claim_window.owner,
+        claim_window.job collate "C", claim_window.schedule, claim_window.timezone, v_ttl, claim_window.owner,
         claim_window.window_start, claim_window.nonce);
     if v_claim.claimed then
         return v_claim;

@@ -30,7 +30,7 @@ declare
     v_given  pgonce.job;    -- v_new, as far as the arguments alone tell
     v_window record;
 begin
-    perform pgonce._check_name('job', define_job.job, 200);
+    perform pgonce._check_name('job', v_new.job, 200);
     v_new.defined := true;
     v_new.ttl := pgonce._duration('ttl', define_job.ttl, false);
     v_new.overlap := coalesce(define_job.overlap, v_new.overlap);
@@ -44,7 +44,7 @@ begin
     if v_new.overlap not in ('forbid', 'allow', 'replace') then
         raise exception using
             errcode = '22023',
-            message = 'overlap is not known: ' || to_json(left(v_new.overlap, 60))::text,
+            message = 'overlap is not known: ' || pgonce._quoted(v_new.overlap),
             hint = 'Give overlap as forbid, allow or replace.';
     end if;
     if v_new.max_attempts < 1 then
@@ -61,18 +61,18 @@ begin
     end if;
 
     if define_job.schedule is not null then
-        v_new.compiled := pgonce._compile(define_job.schedule);
+        v_new.compiled := pgonce._compile(define_job.schedule collate "C");
     end if;
     v_given := v_new;
 
     for v_pass in 1..2 loop     -- by reading; then, if it changes anything, again under the lock
         if v_pass = 2 then
             insert into pgonce.job
-            values ((pgonce._fresh_job(define_job.job)).*)
+            values ((pgonce._fresh_job(v_new.job)).*)
             on conflict on constraint job_pkey do nothing;
-            perform from pgonce.job j where j.job = define_job.job for update;
+            perform from pgonce.job j where j.job = v_new.job for update;
         end if;
-        v_old := pgonce._read_job(define_job.job);
+        v_old := pgonce._read_job(v_new.job);
         v_new := v_given;
         v_new.schedule := coalesce(define_job.schedule, v_old.schedule);
         v_new.timezone := coalesce(
@@ -81,8 +81,8 @@ begin
         if v_new.timezone is not null and v_new.schedule is null then
             raise exception using
                 errcode = '22023',
-                message = 'timezone ' || to_json(v_new.timezone)::text || ' is given, but no schedule',
-                hint = 'Give the schedule, too: there is none stored for job ' || to_json(v_new.job)::text || '.';
+                message = 'timezone ' || pgonce._quoted(v_new.timezone) || ' is given, but no schedule',
+                hint = 'Give the schedule, too: there is none stored for job ' || pgonce._quoted(v_new.job) || '.';
         end if;
         if v_pass = 1 and v_new.timezone is distinct from v_old.timezone then
             perform pgonce._check_zone(v_new.timezone);     -- slow
@@ -92,7 +92,7 @@ begin
             v_new.running := array(
                 select r.token
                 from pgonce.run r
-                where r.kind = 'window' and r.name = define_job.job and r.state = 'running');
+                where r.kind = 'window' and r.name = v_new.job and r.state = 'running');
         end if;
         v_new.beginning := v_old.beginning;
         v_new.backfill := v_old.backfill;
@@ -128,11 +128,11 @@ begin
         newest_start = v_new.newest_start,
         newest_end = v_new.newest_end,
         running = v_new.running
-    where j.job = define_job.job;
+    where j.job = v_new.job;
 exception when lock_not_available or deadlock_detected then
     raise exception using
         errcode = '55P03',
-        message = 'job ' || to_json(define_job.job)::text || ' is being claimed in a transaction that stays open',
+        message = 'job ' || pgonce._quoted(v_new.job) || ' is being claimed in a transaction that stays open',
         hint = 'Define it again once that transaction has ended; pg_stat_activity shows it.';
 end
 $$;

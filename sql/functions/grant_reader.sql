@@ -9,7 +9,7 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    perform pgonce._prepare_role(grant_reader.role);
+    perform pgonce._prepare_role(grant_reader.role collate "C");
     execute 'grant usage on schema pgonce to ' || quote_ident(grant_reader.role);
     execute 'grant select on pgonce.runs, pgonce.leases to ' || quote_ident(grant_reader.role);
     execute 'grant execute on function pgonce.clock(), pgonce._may_see(text) to '

@@ -11,7 +11,7 @@ as $$
 declare
     v_function regprocedure;
 begin
-    perform pgonce._prepare_role(grant_worker.role);
+    perform pgonce._prepare_role(grant_worker.role collate "C");
     execute 'grant usage on schema pgonce to ' || quote_ident(grant_worker.role);
     execute 'grant usage on type pgonce.claim to ' || quote_ident(grant_worker.role);
     for v_function in

@@ -16,10 +16,10 @@ begin
         perform pgonce._refuse_null('payload', 'Give the message as jsonb; a JSON null is ''null''::jsonb.');
     end if;
     if key_of.version is not null then
-        perform pgonce._check_name('version', key_of.version, 200);
+        perform pgonce._check_name('version', key_of.version collate "C", 200);
     end if;
     return encode(sha256(convert_to(
-        coalesce(to_json(key_of.version)::text, 'null') || ' ' || pgonce._canonical(key_of.payload), 'UTF8')), 'hex');
+        coalesce(to_json(key_of.version)::text, 'null') || ' ' || pgonce._canonical(key_of.payload, 0), 'UTF8')), 'hex');
 end
 $$;
 

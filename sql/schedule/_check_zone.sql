@@ -17,7 +17,7 @@ begin
     end if;
     raise exception using
         errcode = '22023',
-        message = 'timezone ' || coalesce(to_json(left(_check_zone.timezone, 60))::text, 'null')
+        message = 'timezone ' || coalesce(pgonce._quoted(_check_zone.timezone), 'null')
             || ' is not a full name of pg_timezone_names',
         hint = 'Write a name with a slash as it stands there, such as Europe/Berlin, or UTC.';
 end

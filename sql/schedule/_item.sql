@@ -40,14 +40,14 @@ begin
     elsif v_step not between 1 and v_limit or length(v_part[5]) > 2 then
         perform pgonce._refuse_schedule(
             _item.schedule,
-            'has the step ' || v_part[5] || ' in ' || to_json(_item.item)::text,
+            'has the step ' || v_part[5] || ' in ' || pgonce._quoted(_item.item),
             case when v_step > v_limit and _item.field < 4
                 then 'Write: every ' || v_step || (array[' minutes', ' hours', ' days'])[_item.field] || '.'
                 else 'A step is 1 to ' || v_limit || ' here.' end);
     elsif v_low > v_high then
         perform pgonce._refuse_schedule(
             _item.schedule,
-            'has the reversed range ' || to_json(_item.item)::text,
+            'has the reversed range ' || pgonce._quoted(_item.item),
             'Write ' || case when v_low > v_max then '' else v_part[1] || '-' || v_max || ',' end
                 || v_min || '-' || v_part[3] || '.');
     end if;

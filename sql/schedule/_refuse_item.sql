@@ -21,7 +21,7 @@ declare
 begin
     perform pgonce._refuse_schedule(
         _refuse_item.schedule,
-        'has ' || case when v_text = '' then 'an empty item' else 'the item ' || to_json(_refuse_item.item)::text end
+        'has ' || case when v_text = '' then 'an empty item' else 'the item ' || pgonce._quoted(_refuse_item.item) end
             || ' in the ' || v_field,
         case
             when v_text = '' then 'Put a value between two commas, and none at either end: 1,15.'

@@ -13,7 +13,7 @@ as $$
 begin
     raise exception using
         errcode = '22023',
-        message = 'schedule ' || to_json(left(_refuse_schedule.schedule, 60))::text || ' ' || _refuse_schedule.fault,
+        message = 'schedule ' || pgonce._quoted(_refuse_schedule.schedule) || ' ' || _refuse_schedule.fault,
         hint = _refuse_schedule.hint;
 end
 $$;

@@ -14,8 +14,8 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    v_compiled constant bigint[] := pgonce._compile(window_at.schedule);
-    v_timezone constant text := coalesce(window_at.timezone, 'UTC');
+    v_compiled constant bigint[] := pgonce._compile(window_at.schedule collate "C");
+    v_timezone constant text collate "C" := coalesce(window_at.timezone, 'UTC');
     v_at       timestamptz := window_at.at;
     v_window   record;
 begin

@@ -17,8 +17,8 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    v_compiled constant bigint[] := pgonce._compile(windows.schedule);
-    v_timezone constant text := coalesce(windows.timezone, 'UTC');
+    v_compiled constant bigint[] := pgonce._compile(windows.schedule collate "C");
+    v_timezone constant text collate "C" := coalesce(windows.timezone, 'UTC');
     v_window   record;
 begin
     perform pgonce._check_zone(v_timezone);

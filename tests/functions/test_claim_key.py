@@ -93,10 +93,11 @@ def test_held_tells_of_the_holder(conn: Conn, connect: Connect, clock: Clock) ->
 
 
 def test_done_brings_the_result(conn: Conn, connect: Connect, clock: Clock) -> None:
-    done(conn, grant(conn, ttl="1 second"), result='{"rows": 7}')
+    """And tells who did it."""
+    done(conn, grant(conn, ttl="1 second", owner="host-a"), result='{"rows": 7}')
     for days in (0, 1, 89):
         clock.set(after(days=days))
-        assert claim(connect()) == denial(conn, reason="done", result={"rows": 7})
+        assert claim(connect()) == denial(conn, reason="done", owner="host-a", result={"rows": 7})
 
 
 def test_a_result_is_for_those_who_could_have_stored_it(connect: Connect, conn: Conn, clock: Clock) -> None:

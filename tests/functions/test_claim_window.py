@@ -112,7 +112,7 @@ def test_done_brings_the_result(conn: Conn, connect: Connect, clock: Clock) -> N
             "key": "2026-06-01T00:00:00Z",
             "token": None,
             "attempt": 1,
-            "owner": None,
+            "owner": "host-a",
             "expires_at": None,
             "window_start": NOON - timedelta(hours=12),
             "window_end": after(hours=12),

@@ -285,7 +285,7 @@ def test_an_unchanged_definition_only_reads(conn: Conn, connect: Connect, clock:
 
     Seen to fail: the job's row was locked and rewritten, and its claims were busy.
     """
-    settings = {**SETTINGS, "schedule": TEN} if kind == "job" else {"max_attempts": 5}
+    settings: Row = {**SETTINGS, "schedule": TEN} if kind == "job" else {"max_attempts": 5}
     settings["ttl"] = "60 seconds"
     define(conn, **settings)
     if kind == "job":

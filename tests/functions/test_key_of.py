@@ -96,8 +96,16 @@ def test_a_key_can_be_claimed(connect: Connect) -> None:
 
 def test_a_deep_payload(conn: Conn) -> None:
     """As deep as any message that people send."""
-    deep = "[" * 100 + "]" * 100
+    deep = "[" * 199 + "]" * 199
     assert key_of(conn, deep) != key_of(conn, f"[{deep}]")
+
+
+@pytest.mark.parametrize("nested", ['[{"a": ' * 450 + "1" + "}]" * 450, "[" * 201 + "1" + "]" * 201])
+def test_a_payload_that_is_too_deep(conn: Conn, nested: str) -> None:
+    """Case 77. Seen to fail: 54001, stack depth limit exceeded."""
+    assert_refused(
+        conn, "key_of", {"payload": "{}"}, [("payload", nested, "deeper than 200 levels", "only the part")]
+    )
 
 
 def test_refusals(conn: Conn) -> None:

@@ -134,6 +134,51 @@ def test_refused_with_a_hint_and_without_a_trace(conn: Conn, function: str) -> N
     assert stored(conn) == before
 
 
+LONG = 300_000
+TEXTS = ("job", "schedule", "timezone", "owner", "scope", "key", "name", "overlap", "version", "role")
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_long_value_is_quoted_in_part(conn: Conn, function: str) -> None:
+    """CASES 77: 300 kB of anything, or 200 characters that say nothing, in one clear line.
+
+    Seen to fail: an item of a schedule, and the schedule asked for instead of the defined one.
+    """
+    call(conn, "define_job", job="defined", schedule="@daily")
+    for argument in set(BAD[function]) & set(TEXTS):
+        for long in (
+            "x" * LONG,
+            "x" * 195 + " * * * *" if argument == "schedule" else "x" * 1001,
+            "*/x" + "x" * 180 + " * * * *" if argument == "schedule" else " " + "x" * 150,
+            "every " + "x" * 180,
+            "@every " + "x" * 180,
+        ):
+            for job in ("defined", None) if function == "claim_window" and argument != "job" else (None,):
+                arguments = {**FUNCTIONS[function], argument: long, **({"job": job} if job else {})}
+                if job and argument == "timezone":
+                    arguments["schedule"] = "@daily"
+                try:
+                    call(conn, function, **arguments)
+                except psycopg.errors.InvalidParameterValue as refused:
+                    said = refused.diag
+                    assert argument in str(said.message_primary)
+                    assert "x" * 61 not in str(said.message_primary)
+                    assert len(str(said.message_primary)) < 250
+                    if not long.startswith("@every"):  # whose hint is the same without the @
+                        assert "x" * 61 not in str(said.message_hint)
+                else:
+                    assert len(long) < 200
+
+
+def test_a_long_key_is_quoted_in_part(session: Open) -> None:
+    a = session()
+    grant(a, "key", "s" * 200, key="k" * 1000, fingerprint="f")
+    with pytest.raises(psycopg.Error) as other:
+        call(a, "claim_key", scope="s" * 200, key="k" * 1000, ttl="1 hour", fingerprint="g")
+    assert other.value.sqlstate == "ON002"
+    assert len(str(other.value.diag.message_primary)) < 180
+
+
 @pytest.mark.parametrize("function", CLAIMS)
 def test_refused_where_there_are_records_already(conn: Conn, session: Open, function: str) -> None:
     """What is held or done is answered from the record; bad arguments are refused there, too."""
