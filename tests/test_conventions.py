@@ -21,7 +21,7 @@ WORKER = {
     "renew_lease": "token bigint, ttl interval",
     "release_lease": "token bigint",
     "mark_done": "token bigint, result jsonb, keep interval",
-    "mark_failed": "token bigint, error text, retry_in interval",
+    "mark_failed": "token bigint, error text, retry_in interval, counted boolean",
     "assert_held": "token bigint",
     "window_at": "schedule text, timezone text, at timestamp with time zone",
     "windows": "schedule text, timezone text, since timestamp with time zone, until timestamp with time zone",

@@ -155,6 +155,7 @@ create table pgonce.run (
     token          bigint not null,
     burnt          boolean not null,
     attempt        integer not null,
+    counted        boolean not null,
     owner          text,
     role           text collate "C" not null,
     nonce          uuid,
@@ -188,6 +189,8 @@ comment on column pgonce.run.state is 'running, done, failed, or replaced by a n
 comment on column pgonce.run.token is 'Token of the last grant, or a burnt one that nobody has.';
 comment on column pgonce.run.burnt is 'Nobody was given this token: whoever reads it holds nothing.';
 comment on column pgonce.run.attempt is 'Number of the last attempt, from 1.';
+comment on column pgonce.run.counted is
+    'False: this attempt failed for no fault of the work (a deploy stopped it), so the next one has the same number.';
 comment on column pgonce.run.owner is 'Label of the last holder; never identity.';
 comment on column pgonce.run.role is 'Name of the role the token was granted to, as a dump keeps its grants: in another cluster the number is somebody else''s.';
 comment on column pgonce.run.nonce is 'The question that was answered by the last grant; null once burnt.';
@@ -441,7 +444,7 @@ $$;
 comment on function pgonce._duration(text, interval, boolean) is
     'The same span in fixed seconds; raises 22023 unless it is 100 ms to 366 days (or 0 where that means none).';
 
--- Refuses to claim on a read-only server: a pool that points to a replica must not look like a host that always loses.
+-- Refuses to claim or to hold on a read-only server: a pool that points to a replica must not look like a host that always loses.
 -- Locks: nothing. Writes: nothing. Clock: not read.
 -- Raises: 25006.
 create function pgonce._require_writable()
@@ -453,7 +456,7 @@ begin
     if current_setting('transaction_read_only')::boolean then
         raise exception using
             errcode = '25006',
-            message = 'cannot claim anything in a read-only transaction',
+            message = 'nothing can be claimed, held or finished in a read-only transaction',
             detail = case when pg_is_in_recovery() then 'This server is a standby.'
                           else 'transaction_read_only is on.' end,
             hint = 'Connect to the primary (libpq: target_session_attrs=read-write) in a read-write transaction.';
@@ -461,7 +464,7 @@ begin
 end
 $$;
 
-comment on function pgonce._require_writable() is 'Raises 25006 where nothing can be claimed.';
+comment on function pgonce._require_writable() is 'Raises 25006 where nothing can be claimed, held or finished.';
 
 -- The name of the role that asks: the one of "set role", else the session's. (current_user is the owner of the calling
 -- function.) The setting keeps the name as it was: when that role has been renamed since, another one may have it.
@@ -1710,7 +1713,8 @@ begin
     return case
         when _run_reason.run.state = 'done' then 'done'
         when _run_reason.run.state = 'running' and _run_reason.run.expires_at > _run_reason.at then 'held'
-        when _run_reason.run.attempt >= _run_reason.max_attempts then 'exhausted'
+        when _run_reason.run.attempt >= _run_reason.max_attempts
+            and (_run_reason.run.counted or _run_reason.max_attempts = 1) then 'exhausted'    -- 1 is at most once
         when _run_reason.run.retry_at > _run_reason.at then 'backoff'
         when _run_reason.run.state = 'replaced' then 'skipped'
     end;
@@ -1866,13 +1870,14 @@ begin
     v_run.state := 'running';
     v_run.token := _attempt.token;
     v_run.burnt := false;
-    v_run.attempt := coalesce(v_run.attempt, 0) + 1;
+    v_run.attempt := coalesce(v_run.attempt, 0) + case when v_run.counted is false then 0 else 1 end;
+    v_run.counted := true;
     v_run.owner := pgonce._owner(_attempt.owner);
     v_run.role := pgonce._caller();
     v_run.nonce := _attempt.nonce;
     v_run.claimed_at := _attempt.at;
-    v_run.ttl := _attempt.ttl;
-    v_run.expires_at := _attempt.at + _attempt.ttl;
+    v_run.ttl := least(_attempt.ttl, _attempt.job.max_hold);    -- a caller need not know max_hold
+    v_run.expires_at := _attempt.at + v_run.ttl;
     v_run.max_until := _attempt.at + _attempt.job.max_hold;
     v_run.keep := _attempt.job.keep;
     v_run.record_denials := _attempt.job.record_denials;
@@ -1925,6 +1930,7 @@ begin
         token = _write_attempt.run.token,
         burnt = _write_attempt.run.burnt,
         attempt = _write_attempt.run.attempt,
+        counted = _write_attempt.run.counted,
         owner = _write_attempt.run.owner,
         role = _write_attempt.run.role,
         nonce = _write_attempt.run.nonce,
@@ -2187,8 +2193,7 @@ begin
             _grant_window.ttl,
             v_job.ttl,
             -- to the window's end, at least 5 minutes, at most 24 hours
-            least(make_interval(secs => least(greatest(extract(epoch from v_run.window_end - v_now), 300), 86400)),
-                  v_job.max_hold)),
+            make_interval(secs => least(greatest(extract(epoch from v_run.window_end - v_now), 300), 86400))),
         _grant_window.owner, _grant_window.nonce, v_now);
     if _grant_window.run.token is null then
         insert into pgonce.run values (v_run.*);
@@ -2278,7 +2283,6 @@ begin
             v_job := pgonce._fresh_job(_try_window.job);
         end if;
     end if;
-    perform pgonce._check_max_hold(_try_window.ttl, v_job.max_hold);
     if _try_window.nonce is not null then
         select r.* into v_other
         from pgonce.run r
@@ -2540,7 +2544,6 @@ begin
         perform pgonce._check_name('scope', _try_key.scope, 200);
         perform pgonce._check_name('key', _try_key.key, 1000);
         v_job := pgonce._read_job(_try_key.scope);
-        perform pgonce._check_max_hold(_try_key.ttl, v_job.max_hold);
         v_run := null;
         v_run.kind := 'operation';
         v_run.name := _try_key.scope;
@@ -2572,11 +2575,12 @@ begin
     v_over := v_run.state = 'done' and v_run.keep_until <= v_now;
     if v_over or v_run.state = 'failed' or v_run.state = 'running' and v_run.expires_at <= v_now then
         v_job := pgonce._read_job(_try_key.scope);      -- it may be granted: what is defined now decides
-        v_over := v_over or v_run.attempt >= v_job.max_attempts
+        v_over := v_over or pgonce._run_reason(v_run, v_job.max_attempts, v_now) = 'exhausted'
             and coalesce(v_run.keep_until, v_run.expires_at + v_run.keep) <= v_now;
     end if;
     if v_over then
         v_run.attempt := 0;
+        v_run.counted := true;
         v_run.fingerprint := _try_key.fingerprint;
     else
         if v_run.fingerprint is distinct from _try_key.fingerprint then
@@ -2593,10 +2597,6 @@ begin
             end if;
         end if;
         v_reason := pgonce._run_reason(v_run, v_job.max_attempts, v_now);
-        if v_reason = 'held' and v_run.max_until is not null then
-            v_job := pgonce._read_job(_try_key.scope);
-            perform pgonce._check_max_hold(_try_key.ttl, v_job.max_hold);
-        end if;
     end if;
     if v_reason is not null or not _try_key.locked then
         return pgonce._deny(
@@ -2605,7 +2605,6 @@ begin
             case v_reason when 'held' then v_run.expires_at when 'backoff' then v_run.retry_at end);
     end if;
 
-    perform pgonce._check_max_hold(_try_key.ttl, v_job.max_hold);
     v_run := pgonce._attempt(
         v_run, v_job, pgonce._next_token(v_run.token), _try_key.ttl, _try_key.owner, _try_key.nonce, pgonce.clock());
     perform pgonce._write_attempt(v_run);
@@ -3102,7 +3101,7 @@ comment on function pgonce._hold_run(bigint) is 'The run that the token was gran
 -- Extends what the token holds (lease, window or operation) by the whole ttl from now; never shortens it.
 -- Locks: its row, for no key update; waits at most 100 ms.
 -- Writes: expires_at of lease or run. Clock: read under the lock.
--- Raises: ON001, ON003 (max_hold would be passed; still held until expires_at), 22023, 55P03 (ask again);
+-- Raises: ON001, ON003 (max_hold would be passed; still held until expires_at), 22023, 25006, 55P03 (ask again);
 --   40001 above READ COMMITTED.
 create function pgonce.renew_lease(
     token bigint,
@@ -3116,11 +3115,13 @@ set search_path = pg_catalog, pg_temp
 set lock_timeout = '100ms'
 as $$
 declare
-    v_ttl   interval := pgonce._duration('ttl', renew_lease.ttl, false);
+    v_ttl   interval;
     v_lease pgonce.lease;
     v_run   pgonce.run;
     v_until timestamptz;
 begin
+    perform pgonce._require_writable();
+    v_ttl := pgonce._duration('ttl', renew_lease.ttl, false);
     select l.* into v_lease from pgonce.lease l where l.token = renew_lease.token for no key update;
     if found and v_lease.held and pgonce._may_use(v_lease.role) then
         v_until := pgonce._renewed(v_ttl, v_lease.ttl, v_lease.acquired_at, v_lease.max_until, v_lease.expires_at);
@@ -3145,7 +3146,7 @@ comment on function pgonce.renew_lease(bigint, interval) is
 -- Frees a lease (not before min_hold is over). False: the token holds nothing.
 -- Locks: its row, for no key update; waits at most 100 ms.
 -- Writes: lease. Clock: read under the lock.
--- Raises: 22023 (the token is a run's), 55P03 (ask again); 40001 above READ COMMITTED.
+-- Raises: 22023 (the token is a run's), 25006, 55P03 (ask again); 40001 above READ COMMITTED.
 create function pgonce.release_lease(token bigint)
 returns boolean
 language plpgsql
@@ -3157,6 +3158,7 @@ as $$
 declare
     v_lease pgonce.lease;
 begin
+    perform pgonce._require_writable();
     select l.* into v_lease from pgonce.lease l where l.token = release_lease.token;
     if not found and exists (select from pgonce.run r where r.token = release_lease.token) then
         raise exception using
@@ -3185,7 +3187,7 @@ comment on function pgonce.release_lease(bigint) is
 -- Finishes a run and stores its result. The same call again with the same token: true, the first result is kept.
 -- Locks: the run, for no key update; waits at most 100 ms. (A repeated call locks too: a yes is never a read alone.)
 -- Writes: run. Clock: read under the lock.
--- Raises: ON001, 22023, 55P03 (ask again); 40001 above READ COMMITTED.
+-- Raises: ON001, 22023, 25006, 55P03 (ask again); 40001 above READ COMMITTED.
 create function pgonce.mark_done(
     token  bigint,
     result jsonb default null,
@@ -3199,10 +3201,14 @@ set search_path = pg_catalog, pg_temp
 set lock_timeout = '100ms'
 as $$
 declare
-    v_keep interval := pgonce._duration('keep', mark_done.keep, true);
-    v_run  pgonce.run := pgonce._hold_run(mark_done.token);
-    v_now  timestamptz := pgonce.clock();
+    v_keep interval;
+    v_run  pgonce.run;
+    v_now  timestamptz;
 begin
+    perform pgonce._require_writable();
+    v_keep := pgonce._duration('keep', mark_done.keep, true);
+    v_run := pgonce._hold_run(mark_done.token);
+    v_now := pgonce.clock();
     if v_run.state = 'running' then
         update pgonce.run r
         set state = 'done',
@@ -3221,15 +3227,17 @@ $$;
 comment on function pgonce.mark_done(bigint, jsonb, interval) is
     'The run is finished; stores its result. keep: how long the record is kept at least.';
 
--- Ends an attempt that failed: the run can be claimed again after retry_in, within max_attempts.
+-- Ends an attempt that failed: the run can be claimed again after retry_in, within max_attempts. One that is not counted
+-- (it was not the work's fault: a deploy stopped it) leaves its number to the next, unless max_attempts is 1.
 -- The same call again with the same token: true, what the first one stored is kept.
 -- Locks: the run, for no key update; waits at most 100 ms. (A repeated call locks too: a yes is never a read alone.)
 -- Writes: run. Clock: read under the lock.
--- Raises: ON001, 22023, 55P03 (ask again); 40001 above READ COMMITTED.
+-- Raises: ON001, 22023, 25006, 55P03 (ask again); 40001 above READ COMMITTED.
 create function pgonce.mark_failed(
     token    bigint,
     error    text default null,
-    retry_in interval default null
+    retry_in interval default null,
+    counted  boolean default null
 )
 returns boolean
 language plpgsql
@@ -3239,10 +3247,14 @@ set search_path = pg_catalog, pg_temp
 set lock_timeout = '100ms'
 as $$
 declare
-    v_retry_in interval := pgonce._duration('retry_in', mark_failed.retry_in, true);
-    v_run      pgonce.run := pgonce._hold_run(mark_failed.token);
-    v_now      timestamptz := pgonce.clock();
+    v_retry_in interval;
+    v_run      pgonce.run;
+    v_now      timestamptz;
 begin
+    perform pgonce._require_writable();
+    v_retry_in := pgonce._duration('retry_in', mark_failed.retry_in, true);
+    v_run := pgonce._hold_run(mark_failed.token);
+    v_now := pgonce.clock();
     if v_run.state = 'running' then
         update pgonce.run r
         set state = 'failed',
@@ -3250,6 +3262,7 @@ begin
             keep_until = v_now + r.keep,
             -- By default 30 seconds, doubling with each attempt, at most an hour: 30 * 2^7 is above 3600.
             retry_at = v_now + coalesce(v_retry_in, make_interval(secs => least(30 * 2 ^ least(r.attempt - 1, 7), 3600))),
+            counted = coalesce(mark_failed.counted, true),
             error = mark_failed.error
         where r.token = mark_failed.token;
     elsif v_run.state <> 'failed' then
@@ -3260,7 +3273,7 @@ begin
 end
 $$;
 
-comment on function pgonce.mark_failed(bigint, text, interval) is
+comment on function pgonce.mark_failed(bigint, text, interval, boolean) is
     'The attempt failed; the run can be claimed again after retry_in (default 30 seconds, doubling, at most an hour).';
 
 -- True while the token holds something (its lease, window or operation), else raises. For every worker, since the job's
@@ -3268,7 +3281,7 @@ comment on function pgonce.mark_failed(bigint, text, interval) is
 -- Locks: its row, for key share, until the transaction ends; waits at most 100 ms. Nobody takes over meanwhile, while
 --   the holder's own heartbeat passes.
 -- Writes: the row lock. Clock: not read.
--- Raises: ON001, 55P03 (a takeover is under way: ask again); 40001 above READ COMMITTED.
+-- Raises: ON001, 25006, 55P03 (a takeover is under way: ask again); 40001 above READ COMMITTED.
 create function pgonce.assert_held(token bigint)
 returns boolean
 language plpgsql
@@ -3280,6 +3293,7 @@ as $$
 declare
     v_ttl interval;
 begin
+    perform pgonce._require_writable();
     select l.ttl into v_ttl from pgonce.lease l where l.token = assert_held.token and l.held for key share;
     if not found then
         select r.ttl into v_ttl

@@ -29,6 +29,7 @@ _FIELDS = frozenset(field.name for field in dataclasses.fields(Claim))
 # PostgreSQL's type of each argument, the same in every function that has it; text where it is not named here.
 _TYPES = {
     "at": "timestamptz",
+    "counted": "boolean",
     "early": "interval",
     "keep": "interval",
     "max_attempts": "integer",
@@ -163,11 +164,15 @@ def mark_failed(
     error: str | None = None,
     *,
     retry_in: Span | None = None,
+    counted: bool = True,
     in_transaction: bool = False,
 ) -> bool:
-    """Give the run back as failed; it can be claimed again after ``retry_in``."""
+    """Give the run back as failed; it can be claimed again after ``retry_in``.
+
+    Not ``counted``: it was not the work's fault, and the next attempt has the same number.
+    """
     _refuse_hidden_transaction(conn, in_transaction)
-    return bool(_value(conn, "mark_failed", token=token, error=error, retry_in=retry_in))
+    return bool(_value(conn, "mark_failed", token=token, error=error, retry_in=retry_in, counted=counted))
 
 
 def assert_held(conn: Conn, token: int | None, *, in_transaction: bool = False) -> bool:

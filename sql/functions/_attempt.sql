@@ -20,13 +20,14 @@ begin
     v_run.state := 'running';
     v_run.token := _attempt.token;
     v_run.burnt := false;
-    v_run.attempt := coalesce(v_run.attempt, 0) + 1;
+    v_run.attempt := coalesce(v_run.attempt, 0) + case when v_run.counted is false then 0 else 1 end;
+    v_run.counted := true;
     v_run.owner := pgonce._owner(_attempt.owner);
     v_run.role := pgonce._caller();
     v_run.nonce := _attempt.nonce;
     v_run.claimed_at := _attempt.at;
-    v_run.ttl := _attempt.ttl;
-    v_run.expires_at := _attempt.at + _attempt.ttl;
+    v_run.ttl := least(_attempt.ttl, _attempt.job.max_hold);    -- a caller need not know max_hold
+    v_run.expires_at := _attempt.at + v_run.ttl;
     v_run.max_until := _attempt.at + _attempt.job.max_hold;
     v_run.keep := _attempt.job.keep;
     v_run.record_denials := _attempt.job.record_denials;

@@ -47,8 +47,7 @@ begin
             _grant_window.ttl,
             v_job.ttl,
             -- to the window's end, at least 5 minutes, at most 24 hours
-            least(make_interval(secs => least(greatest(extract(epoch from v_run.window_end - v_now), 300), 86400)),
-                  v_job.max_hold)),
+            make_interval(secs => least(greatest(extract(epoch from v_run.window_end - v_now), 300), 86400))),
         _grant_window.owner, _grant_window.nonce, v_now);
     if _grant_window.run.token is null then
         insert into pgonce.run values (v_run.*);

@@ -45,7 +45,6 @@ begin
         perform pgonce._check_name('scope', _try_key.scope, 200);
         perform pgonce._check_name('key', _try_key.key, 1000);
         v_job := pgonce._read_job(_try_key.scope);
-        perform pgonce._check_max_hold(_try_key.ttl, v_job.max_hold);
         v_run := null;
         v_run.kind := 'operation';
         v_run.name := _try_key.scope;
@@ -77,11 +76,12 @@ begin
     v_over := v_run.state = 'done' and v_run.keep_until <= v_now;
     if v_over or v_run.state = 'failed' or v_run.state = 'running' and v_run.expires_at <= v_now then
         v_job := pgonce._read_job(_try_key.scope);      -- it may be granted: what is defined now decides
-        v_over := v_over or v_run.attempt >= v_job.max_attempts
+        v_over := v_over or pgonce._run_reason(v_run, v_job.max_attempts, v_now) = 'exhausted'
             and coalesce(v_run.keep_until, v_run.expires_at + v_run.keep) <= v_now;
     end if;
     if v_over then
         v_run.attempt := 0;
+        v_run.counted := true;
         v_run.fingerprint := _try_key.fingerprint;
     else
         if v_run.fingerprint is distinct from _try_key.fingerprint then
@@ -98,10 +98,6 @@ begin
             end if;
         end if;
         v_reason := pgonce._run_reason(v_run, v_job.max_attempts, v_now);
-        if v_reason = 'held' and v_run.max_until is not null then
-            v_job := pgonce._read_job(_try_key.scope);
-            perform pgonce._check_max_hold(_try_key.ttl, v_job.max_hold);
-        end if;
     end if;
     if v_reason is not null or not _try_key.locked then
         return pgonce._deny(
@@ -110,7 +106,6 @@ begin
             case v_reason when 'held' then v_run.expires_at when 'backoff' then v_run.retry_at end);
     end if;
 
-    perform pgonce._check_max_hold(_try_key.ttl, v_job.max_hold);
     v_run := pgonce._attempt(
         v_run, v_job, pgonce._next_token(v_run.token), _try_key.ttl, _try_key.owner, _try_key.nonce, pgonce.clock());
     perform pgonce._write_attempt(v_run);

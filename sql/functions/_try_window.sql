@@ -49,7 +49,6 @@ begin
             v_job := pgonce._fresh_job(_try_window.job);
         end if;
     end if;
-    perform pgonce._check_max_hold(_try_window.ttl, v_job.max_hold);
     if _try_window.nonce is not null then
         select r.* into v_other
         from pgonce.run r

@@ -12,6 +12,7 @@ begin
         token = _write_attempt.run.token,
         burnt = _write_attempt.run.burnt,
         attempt = _write_attempt.run.attempt,
+        counted = _write_attempt.run.counted,
         owner = _write_attempt.run.owner,
         role = _write_attempt.run.role,
         nonce = _write_attempt.run.nonce,

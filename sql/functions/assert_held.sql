@@ -3,7 +3,7 @@
 -- Locks: its row, for key share, until the transaction ends; waits at most 100 ms. Nobody takes over meanwhile, while
 --   the holder's own heartbeat passes.
 -- Writes: the row lock. Clock: not read.
--- Raises: ON001, 55P03 (a takeover is under way: ask again); 40001 above READ COMMITTED.
+-- Raises: ON001, 25006, 55P03 (a takeover is under way: ask again); 40001 above READ COMMITTED.
 create function pgonce.assert_held(token bigint)
 returns boolean
 language plpgsql
@@ -15,6 +15,7 @@ as $$
 declare
     v_ttl interval;
 begin
+    perform pgonce._require_writable();
     select l.ttl into v_ttl from pgonce.lease l where l.token = assert_held.token and l.held for key share;
     if not found then
         select r.ttl into v_ttl

@@ -1,7 +1,7 @@
 -- Finishes a run and stores its result. The same call again with the same token: true, the first result is kept.
 -- Locks: the run, for no key update; waits at most 100 ms. (A repeated call locks too: a yes is never a read alone.)
 -- Writes: run. Clock: read under the lock.
--- Raises: ON001, 22023, 55P03 (ask again); 40001 above READ COMMITTED.
+-- Raises: ON001, 22023, 25006, 55P03 (ask again); 40001 above READ COMMITTED.
 create function pgonce.mark_done(
     token  bigint,
     result jsonb default null,
@@ -15,10 +15,14 @@ set search_path = pg_catalog, pg_temp
 set lock_timeout = '100ms'
 as $$
 declare
-    v_keep interval := pgonce._duration('keep', mark_done.keep, true);
-    v_run  pgonce.run := pgonce._hold_run(mark_done.token);
-    v_now  timestamptz := pgonce.clock();
+    v_keep interval;
+    v_run  pgonce.run;
+    v_now  timestamptz;
 begin
+    perform pgonce._require_writable();
+    v_keep := pgonce._duration('keep', mark_done.keep, true);
+    v_run := pgonce._hold_run(mark_done.token);
+    v_now := pgonce.clock();
     if v_run.state = 'running' then
         update pgonce.run r
         set state = 'done',

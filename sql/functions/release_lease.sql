@@ -1,7 +1,7 @@
 -- Frees a lease (not before min_hold is over). False: the token holds nothing.
 -- Locks: its row, for no key update; waits at most 100 ms.
 -- Writes: lease. Clock: read under the lock.
--- Raises: 22023 (the token is a run's), 55P03 (ask again); 40001 above READ COMMITTED.
+-- Raises: 22023 (the token is a run's), 25006, 55P03 (ask again); 40001 above READ COMMITTED.
 create function pgonce.release_lease(token bigint)
 returns boolean
 language plpgsql
@@ -13,6 +13,7 @@ as $$
 declare
     v_lease pgonce.lease;
 begin
+    perform pgonce._require_writable();
     select l.* into v_lease from pgonce.lease l where l.token = release_lease.token;
     if not found and exists (select from pgonce.run r where r.token = release_lease.token) then
         raise exception using

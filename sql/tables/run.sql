@@ -10,6 +10,7 @@ create table pgonce.run (
     token          bigint not null,
     burnt          boolean not null,
     attempt        integer not null,
+    counted        boolean not null,
     owner          text,
     role           text collate "C" not null,
     nonce          uuid,
@@ -43,6 +44,8 @@ comment on column pgonce.run.state is 'running, done, failed, or replaced by a n
 comment on column pgonce.run.token is 'Token of the last grant, or a burnt one that nobody has.';
 comment on column pgonce.run.burnt is 'Nobody was given this token: whoever reads it holds nothing.';
 comment on column pgonce.run.attempt is 'Number of the last attempt, from 1.';
+comment on column pgonce.run.counted is
+    'False: this attempt failed for no fault of the work (a deploy stopped it), so the next one has the same number.';
 comment on column pgonce.run.owner is 'Label of the last holder; never identity.';
 comment on column pgonce.run.role is 'Name of the role the token was granted to, as a dump keeps its grants: in another cluster the number is somebody else''s.';
 comment on column pgonce.run.nonce is 'The question that was answered by the last grant; null once burnt.';

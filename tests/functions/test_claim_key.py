@@ -565,30 +565,24 @@ def test_refusals_for_a_key_on_record(conn: Conn, clock: Clock) -> None:
         )
 
 
-@pytest.mark.parametrize("state", ["new", "failed", "held"])
-def test_a_ttl_above_max_hold(conn: Conn, clock: Clock, state: str) -> None:
-    """Held, too: a program that asks for the impossible learns of it at once, not when it would win.
-
-    Seen to fail for a held one, when only who might win was refused.
-    """
-    define(conn, max_hold="1 hour")
+@pytest.mark.parametrize("state", ["new", "failed", "expired", "done"])
+def test_a_ttl_above_max_hold_is_cut(conn: Conn, clock: Clock, state: str) -> None:
+    """Case 71: a caller need not know the scope's max_hold. Seen to fail (22023)."""
+    define(conn, max_hold="1 minute")
     if state != "new":
-        token = grant(conn, fingerprint="a")
+        token = grant(conn, ttl="2 minutes")
         if state == "failed":
             failed(conn, token, retry_in="0")
-    bad = ("ttl", "61 minutes", "ttl 01:01:00 is above max_hold 01:00:00", "at most max_hold")
-    assert_refused(conn, "claim_key", VALID, [bad])
-
-
-def test_a_ttl_above_the_max_hold_of_before(conn: Conn, clock: Clock) -> None:
-    """What counts is what is defined now, also while a grant of before is held.
-
-    Seen to fail (22023), when the ttl was measured by the held grant's own max_hold.
-    """
-    define(conn, max_hold="1 hour")
-    grant(conn)
-    define(conn, max_hold="5 hours")
-    assert claim(conn, ttl="2 hours")["reason"] == "held"
+        elif state == "expired":
+            clock.advance(minutes=1)
+        else:
+            done(conn, token, keep="0")
+            clock.advance(seconds=1)
+    token = grant(conn, ttl="61 minutes")
+    assert run(conn, "invoices", "order-17")["expires_at"] == clock.now + timedelta(minutes=1)
+    assert sqlstate(conn, "renew_lease", token=token, ttl="61 seconds") == "22023"
+    assert call(conn, "renew_lease", token=token) == clock.now + timedelta(minutes=1)  # the ttl granted
+    assert reason(conn, ttl="61 minutes") == "held"
 
 
 def test_names_up_to_the_limit(conn: Conn, clock: Clock) -> None:

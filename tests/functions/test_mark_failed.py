@@ -95,6 +95,73 @@ def test_at_once(conn: Conn, connect: Connect, clock: Clock, kind: str) -> None:
         assert sqlstate(conn, function, token=token) == "ON001"
 
 
+def failed(conn: Conn, kind: str, **arguments: object) -> int:
+    """Ask for it, and mark what is granted failed; the number of the attempt."""
+    claim = granted(conn, kind)
+    assert call(conn, "mark_failed", token=claim["token"], **{"retry_in": "0", **arguments}) is True
+    attempt: int = claim["attempt"]
+    return attempt
+
+
+def define(conn: Conn, kind: str, **settings: object) -> None:
+    call(conn, "define_job", job="thing", schedule="@daily" if kind == "window" else None, **settings)
+
+
+@every_run
+def test_not_counted(conn: Conn, clock: Clock, kind: str) -> None:
+    """Case 72: four deploys in one window, each ends the command; the fifth host still gets it, and so do two
+    that fail. Seen to fail (exhausted).
+    """
+    assert [failed(conn, kind, counted=False) for _ in range(4)] == [1, 1, 1, 1]
+    assert record(conn)["attempt"] == 1
+    assert [failed(conn, kind), failed(conn, kind, counted=True)] == [1, 2]
+    assert [failed(conn, kind, counted=False) for _ in range(4)] == [3, 3, 3, 3]
+    assert failed(conn, kind) == 3
+    answer = hold(conn, kind)
+    assert (answer["reason"], answer["attempt"]) == ("exhausted", 3)
+
+
+@every_run
+def test_not_counted_then_lost(conn: Conn, clock: Clock, kind: str) -> None:
+    """The next holder's attempt counts again, however it ends."""
+    define(conn, kind, max_attempts=2)
+    assert failed(conn, kind, counted=False) == 1
+    for attempt in (1, 2):
+        assert granted(conn, kind)["attempt"] == attempt
+        clock.advance(minutes=10)
+    assert hold(conn, kind)["reason"] == "exhausted"
+
+
+@every_run
+def test_not_counted_waits_as_others_do(conn: Conn, clock: Clock, kind: str) -> None:
+    token = granted(conn, kind)["token"]
+    assert call(conn, "mark_failed", token=token, counted=False) is True
+    answer = hold(conn, kind)
+    assert (answer["reason"], answer["retry_at"]) == ("backoff", after(seconds=30))
+
+
+@every_run
+def test_at_most_once_stays_so(conn: Conn, clock: Clock, kind: str) -> None:
+    """What is defined when somebody asks again decides, as for every attempt."""
+    define(conn, kind, max_attempts=1)
+    assert failed(conn, kind, counted=False) == 1
+    assert hold(conn, kind)["reason"] == "exhausted"
+    define(conn, kind, max_attempts=2)
+    assert failed(conn, kind, counted=False) == 1
+    define(conn, kind, max_attempts=1)
+    assert hold(conn, kind)["reason"] == "exhausted"
+
+
+def test_at_most_once_until_it_is_kept_no_longer(conn: Conn, clock: Clock) -> None:
+    """An exhausted operation may be granted anew after keep, counted or not."""
+    define(conn, "operation", max_attempts=1, keep="1 day")
+    assert failed(conn, "operation", counted=False) == 1
+    clock.advance(hours=23)
+    assert hold(conn, "operation")["reason"] == "exhausted"
+    clock.advance(hours=1)
+    assert granted(conn, "operation")["attempt"] == 1
+
+
 @every_run
 def test_the_same_call_again(conn: Conn, clock: Clock, kind: str) -> None:
     """True; the first error, time and wait stay. The other finishing call: ON001."""
@@ -104,7 +171,7 @@ def test_the_same_call_again(conn: Conn, clock: Clock, kind: str) -> None:
     for minutes in (0, 1, 120):
         clock.set(after(minutes=minutes))
         assert call(conn, "mark_failed", token=token, error="second", retry_in="2 hours") is True
-        assert call(conn, "mark_failed", token=token) is True
+        assert call(conn, "mark_failed", token=token, counted=False) is True
         assert sqlstate(conn, "mark_done", token=token) == "ON001"
     assert tables(conn) == before
 

@@ -312,6 +312,10 @@ def test_case_58_a_hot_standby(durable: Durable, standby: Standby) -> None:
                 with pytest.raises(psycopg.errors.ReadOnlySqlTransaction) as caught:
                     call(b, function, **arguments)
                 assert "target_session_attrs=read-write" in str(caught.value.diag.message_hint)
+        for function in NOTHING_HELD:
+            with pytest.raises(psycopg.errors.ReadOnlySqlTransaction) as caught:
+                call(b, function, token=1)
+            assert "This server is a standby." in str(caught.value.diag.message_detail)
         assert value(b, "select pgonce.schema_version()") == 1
 
 

@@ -21,7 +21,7 @@ import pytest
 
 from tests.helpers import Clock, Conn, Row, call, value
 from tests.rules.conftest import Open
-from tests.rules.tools import KINDS, RUNS, ask, finish, grant, outcome, question, reason
+from tests.rules.tools import KINDS, NOTHING_HELD, RUNS, ask, finish, grant, outcome, question, reason
 
 # PgBouncer, in transaction mode: each call may run on another server connection.
 
@@ -296,3 +296,20 @@ def test_read_only_comes_first(a: Conn, function: str) -> None:
     for kind in KINDS:
         for name in ("done", "held", "new"):
             assert outcome(a, question(kind)[0], **question(kind, f"{name} {kind}")[1]) == "25006"
+
+
+@pytest.mark.parametrize("begin", ["begin read only", "set default_transaction_read_only = on"])
+def test_read_only_for_whoever_holds(a: Conn, begin: str) -> None:
+    """Renewing, asserting, releasing and finishing: the same error with the same hint, whatever the token.
+
+    Seen to fail: release_lease said false of a token that holds nothing, and the others ON001 or 25006 bare.
+    """
+    tokens = {kind: grant(a, kind)["token"] for kind in KINDS}
+    a.execute(begin)
+    for function in NOTHING_HELD:
+        for token in (None, 1, *tokens.values()):
+            a.execute("savepoint s" if begin.startswith("begin") else "select 1")
+            with pytest.raises(psycopg.errors.ReadOnlySqlTransaction) as caught:
+                call(a, function, token=token)
+            assert "target_session_attrs=read-write" in str(caught.value.diag.message_hint)
+            a.execute("rollback to savepoint s" if begin.startswith("begin") else "select 1")

@@ -155,7 +155,7 @@ def test_a_long_value_is_quoted_in_part(conn: Conn, function: str) -> None:
         ):
             for job in ("defined", None) if function == "claim_window" and argument != "job" else (None,):
                 arguments = {**FUNCTIONS[function], argument: long, **({"job": job} if job else {})}
-                if job and argument == "timezone":
+                if job and argument != "schedule":
                     arguments["schedule"] = "@daily"
                 try:
                     call(conn, function, **arguments)
