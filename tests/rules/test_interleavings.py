@@ -36,6 +36,7 @@ from tests.rules.tools import (
     errors_logged,
     expire,
     finish,
+    give_up,
     grant,
     grant_all,
     outcome,
@@ -320,6 +321,26 @@ def test_case_58_a_hot_standby(durable: Durable, standby: Standby) -> None:
 
 
 # Found by reading the SQL
+
+
+def test_a_slot_is_taken_while_another_number_of_slots_is_being_decided(
+    b: Conn, conn: Conn, session: Open, background: Background
+) -> None:
+    """``a`` asks for one slot where there are three, all free, and has looked; ``b`` takes one of the three;
+    ``a`` locks all of them, and must look again.
+
+    Seen to fail with _resize_lease that decides only once: ``b``'s slot was burnt while ``b`` held it.
+    """
+    a = session(application_name="gated")
+    give_up(b, "slots", grant(b, "slots")["token"])
+    gate = Gate(conn, "slots", reading=2)
+    with gate.closed():
+        late = background(ask, a, "slots", slots=1)  # a: has seen that no slot is held, and stops
+        wait_for_lock(conn, a.info.backend_pid)
+        between = grant(b, "slots")
+    assert late.result()["reason"] == "22023"
+    assert outcome(b, "renew_lease", token=between["token"]) not in ("ON001", "55P03")
+    assert reason(a, "slots") == "granted"  # there are still three
 
 
 def test_the_schedule_changes_between_reading_and_locking(
