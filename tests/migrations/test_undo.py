@@ -13,6 +13,7 @@ from sqlalchemy import NullPool, create_engine
 from sqlalchemy.exc import DBAPIError
 
 from pgonce import schema
+from tests.helpers import ROOT, SQL, psql
 from tests.migrations.catalog import OBJECTS, read
 
 
@@ -55,4 +56,18 @@ def test_what_the_host_built_on_it_stays(empty_dsn: str, statement: str) -> None
     with pytest.raises(DBAPIError) as raised:
         run(empty_dsn, schema.downgrade, since=schema.newest(), to=0)
     assert isinstance(raised.value.orig, DependentObjectsStillExist)
+    assert read(empty_dsn, OBJECTS) == before
+
+
+def test_without_python(empty_dsn: str, create_database: Callable[..., str]) -> None:
+    """As sql/README says: the frozen files are plain SQL, one after the other, and back."""
+    installed = create_database()
+    psql(installed, "-f", SQL / "install.sql")
+    before = read(empty_dsn, OBJECTS)
+    versions = ROOT / "migrations" / "versions"
+    for script in sorted(versions.glob("*.up.sql")):
+        psql(empty_dsn, "-1", "-f", script)
+    assert read(empty_dsn) == read(installed)
+    for script in sorted(versions.glob("*.down.sql"), reverse=True):
+        psql(empty_dsn, "-1", "-f", script)
     assert read(empty_dsn, OBJECTS) == before
