@@ -42,12 +42,12 @@ class Holder:
 
     @property
     def held(self) -> bool:
-        """False as soon as somebody else could be granted, and then for ever."""
-        return self._hold.held
+        """False as soon as somebody else could be granted, or the block has ended; and then for ever."""
+        return self._hold.held_inside
 
     def check(self) -> None:
-        """Raise ``NotHeld`` if it is held no more."""
-        self._hold.check()
+        """Raise ``NotHeld`` if it is held no more, also after the block, in a thread left behind."""
+        self._hold.check_inside()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.claim.name} {self.claim.key}, token {self.token}>"
@@ -198,6 +198,7 @@ def _heartbeat(hold: Hold) -> Iterator[None]:
         hold.wait_for_start()
         yield
     finally:
+        hold.leave()
         hold.stop()
 
 

@@ -85,9 +85,10 @@ class Session:
 
     def close(self) -> None:
         """Close; in a forked child nothing is closed, since the connection is the parent's."""
-        if self._conn is not None and os.getpid() == self._pid:
-            self._conn.close()
-            self._conn = None
+        if os.getpid() == self._pid:
+            conn, self._conn = self._conn, None  # a heartbeat that was stuck may close it, too
+            if conn is not None:
+                conn.close()
 
     def _connected(self) -> Conn:
         if self._conn is None or self._conn.closed:

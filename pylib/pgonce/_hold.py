@@ -58,10 +58,28 @@ class Hold:
         self._stopping = threading.Event()
         self._lost = threading.Event()
         self._thread: threading.Thread | None = None
+        self._beating = False
+        self._closed = False
+        self._left = False
 
     @property
     def held(self) -> bool:
         return self._why_lost() is None
+
+    def leave(self) -> None:
+        """The work is over, whatever becomes of the grant: from now on ``check_inside`` raises."""
+        self._left = True
+
+    @property
+    def held_inside(self) -> bool:
+        """``held``, for whoever works under it."""
+        return not self._left and self.held
+
+    def check_inside(self) -> None:
+        """``check``, for whoever works under it."""
+        if self._left:
+            raise NotHeld(f"{self.label} is not held any more: the block that held it has ended")
+        self.check()
 
     @property
     def ends_at(self) -> float:
@@ -81,6 +99,7 @@ class Hold:
     def start(self) -> None:
         """Let the heart beat, until ``stop``."""
         self._stopping.clear()
+        self._beating = True
         self._thread = threading.Thread(target=self._beat_on, name=f"pgonce {self.label}", daemon=True)
         self._thread.start()
 
@@ -124,7 +143,9 @@ class Hold:
             self.give_up("somebody else took it, or it was released by force")
 
     def close(self) -> None:
-        if self._thread is None or not self._thread.is_alive():  # else it is stuck with the session
+        """Close the session; a heartbeat that is stuck with it does so when it ends."""
+        self._closed = True
+        if not self._beating:
             self._session.close()
 
     def _why_lost(self) -> str | None:
@@ -158,6 +179,14 @@ class Hold:
     # Only the heartbeat's thread moves the deadline, so it alone reads it without the lock.
 
     def _beat_on(self) -> None:
+        try:
+            self._beat_until_stopped()
+        finally:
+            self._beating = False
+            if self._closed:
+                self._session.close()
+
+    def _beat_until_stopped(self) -> None:
         while not self._stopping.wait(
             max(0.0, min(self._deadline.beat_at, self._deadline.ends_at) - clock())
         ):

@@ -6,6 +6,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -114,6 +116,86 @@ def test_a_lease_is_released_when_the_block_ends_or_raises(dsn: str, conn: Conn)
         free = pgonce.acquire_lease(conn, "deploy", "1 hour")
         assert free
         pgonce.release_lease(conn, free.token)
+
+
+BLOCKS: dict[str, Callable[..., AbstractContextManager[pgonce.Holder]]] = {
+    "lease": lambda dsn, **kw: pgonce.lease(dsn, "thing", **kw),
+    "window": lambda dsn, **kw: pgonce.window(dsn, "thing", "@yearly", **kw),
+    "operation": lambda dsn, **kw: pgonce.operation(dsn, "thing", "key", **kw),
+}
+
+
+def assert_over(held: pgonce.Holder) -> None:
+    assert held.held is False
+    with pytest.raises(pgonce.NotHeld, match="has ended"):
+        held.check()
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+@pytest.mark.parametrize("error", [None, ValueError(), KeyboardInterrupt(), SystemExit(0), SystemExit(1)])
+def test_after_the_block_nothing_is_held(dsn: str, kind: str, error: BaseException | None) -> None:
+    """Case 63: for a thread that goes on, too. Seen to fail: true until the deadline."""
+    ended = threading.Event()
+
+    def left_behind(held: pgonce.Holder) -> None:
+        assert held.held
+        ended.wait()
+        assert_over(held)
+
+    with ThreadPoolExecutor() as pool:
+        try:
+            with BLOCKS[kind](dsn, ttl="1 hour") as held:
+                going_on = pool.submit(left_behind, held)
+                if error is not None:
+                    raise error
+        except BaseException as raised:  # noqa: BLE001
+            assert raised is error  # noqa: PT017
+        assert_over(held)
+        ended.set()
+        going_on.result()
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_nothing_is_held_when_its_end_cannot_be_told(
+    dsn: str, conn: Conn, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """mark_done or release_lease end in an error, or say that it is somebody else's now."""
+    monkeypatch.setattr(_rules, "attempt_seconds", lambda left: left)
+    conn.execute("alter function pgonce.mark_done(bigint, jsonb, interval) rename to mark_done_no_more")
+    conn.execute("alter function pgonce.release_lease(bigint) rename to release_lease_no_more")
+    with suppress(pgonce.Error), BLOCKS[kind](dsn, ttl="1 hour") as held:
+        assert held.held
+    assert_over(held)
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_nothing_is_held_while_its_end_is_told(
+    dsn: str, conn: Conn, connect: Callable[..., Conn], kind: str
+) -> None:
+    """Once it is being released, it may be anybody's."""
+    function = "release_lease" if kind == "lease" else "mark_done"
+    conn.execute(f"alter function pgonce.{function} set lock_timeout = '20s'")
+    locking = connect(autocommit=False)
+    in_block, locked = threading.Event(), threading.Event()
+    held: list[pgonce.Holder] = []
+
+    def work() -> None:
+        with BLOCKS[kind](dsn, ttl="1 hour") as holder:
+            held.append(holder)
+            in_block.set()
+            locked.wait()
+
+    with ThreadPoolExecutor() as pool:
+        working = pool.submit(work)
+        in_block.wait()
+        locking.execute(f"select from pgonce.{'lease' if kind == 'lease' else 'run'} for update")
+        locked.set()
+        try:
+            wait_until(lambda: value(conn, "select exists (select from pg_locks where not granted)"))
+            assert_over(held[0])
+        finally:
+            locking.rollback()
+        working.result()
 
 
 def test_a_semaphore(dsn: str) -> None:
