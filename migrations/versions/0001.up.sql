@@ -181,6 +181,9 @@ create table pgonce.run (
     constraint run_window_check check ((kind = 'window') = (num_nonnulls(window_start, window_end) = 2))
 ) with (fillfactor = 80);
 
+-- The window that answered a question. (An operation's or a lease's is found by its key.)
+create index run_nonce_idx on pgonce.run (nonce) where kind = 'window' and nonce is not null;
+
 comment on table pgonce.run is 'The record of a window or an operation, kept to answer: did it happen?';
 comment on column pgonce.run.kind is 'window or operation; part of the key, so that an operation cannot be a window.';
 comment on column pgonce.run.name is 'Job or scope.';
@@ -1713,8 +1716,8 @@ begin
     return case
         when _run_reason.run.state = 'done' then 'done'
         when _run_reason.run.state = 'running' and _run_reason.run.expires_at > _run_reason.at then 'held'
-        when _run_reason.run.attempt >= _run_reason.max_attempts
-            and (_run_reason.run.counted or _run_reason.max_attempts = 1) then 'exhausted'    -- 1 is at most once
+        when _run_reason.run.attempt - case when _run_reason.run.counted or _run_reason.max_attempts = 1 then 0 else 1 end
+            >= _run_reason.max_attempts then 'exhausted'    -- 1 is at most once, whether it was counted or not
         when _run_reason.run.retry_at > _run_reason.at then 'backoff'
         when _run_reason.run.state = 'replaced' then 'skipped'
     end;
@@ -2208,7 +2211,7 @@ begin
         v_job.newest_start := null;
         v_job.newest_end := null;
     end if;
-    -- Where windows overlap, nobody asks for the expired ones of this list: define_job makes it anew when that ends.
+    -- Where windows overlap, nobody needs this list: define_job makes it anew when that ends.
     update pgonce.job j
     set schedule = v_job.schedule,
         timezone = v_job.timezone,
@@ -2286,7 +2289,7 @@ begin
     if _try_window.nonce is not null then
         select r.* into v_other
         from pgonce.run r
-        where r.token = any (v_job.running) and r.nonce = _try_window.nonce
+        where r.kind = 'window' and r.name = _try_window.job and r.nonce = _try_window.nonce and r.state = 'running'
         order by r.token desc       -- where windows overlap, an expired one of the same question may be there, too
         limit 1;
         if found then
@@ -2379,7 +2382,7 @@ begin
             v_reason := 'overlap';
         end if;
     end if;
-    if v_run.nonce = _try_window.nonce then     -- committed since the job was read, or expired and no longer in its list
+    if v_run.nonce = _try_window.nonce then     -- committed since the question was looked for
         v_claim := pgonce._replay(v_run, _try_window.ttl, _try_window.owner);
         if v_claim.reason is not null then
             return v_claim;
@@ -2571,6 +2574,12 @@ begin
         v_run := v_next;
     end if;
 
+    if v_run.nonce = _try_key.nonce and v_run.fingerprint is not distinct from _try_key.fingerprint then
+        v_claim := pgonce._replay(v_run, _try_key.ttl, _try_key.owner);
+        if v_claim.reason is not null then
+            return v_claim;
+        end if;
+    end if;
     v_now := pgonce.clock();
     v_over := v_run.state = 'done' and v_run.keep_until <= v_now;
     if v_over or v_run.state = 'failed' or v_run.state = 'running' and v_run.expires_at <= v_now then
@@ -2589,12 +2598,6 @@ begin
                 message = 'key ' || pgonce._quoted(v_run.key) || ' of scope ' || pgonce._quoted(v_run.name)
                     || ' is known with another fingerprint',
                 hint = 'The key was used for another request before: give each request a key of its own.';
-        end if;
-        if v_run.nonce = _try_key.nonce then
-            v_claim := pgonce._replay(v_run, _try_key.ttl, _try_key.owner);
-            if v_claim.reason is not null then
-                return v_claim;
-            end if;
         end if;
         v_reason := pgonce._run_reason(v_run, v_job.max_attempts, v_now);
     end if;
@@ -3486,9 +3489,9 @@ $$;
 
 comment on function pgonce._revoke(text) is 'Takes from a role (or public) every right in the schema.';
 
--- What a role that is granted something needs first: that it exists, and that nothing else is open to it. A dump that was
--- restored without its privileges leaves PUBLIC what PostgreSQL gives by default (to execute every function), and default
--- privileges may have given this role the tables.
+-- What a role that is granted something needs first: that it exists, and that nothing else is open to it or to PUBLIC than
+-- grant_worker and grant_reader give. A dump restored without its privileges leaves PUBLIC what PostgreSQL gives by default
+-- (to execute every function), and the role whatever default privileges gave it.
 -- Locks: catalog rows. Writes: privileges. Clock: not read.
 -- Raises: 22023.
 create function pgonce._prepare_role(role text)
@@ -3514,6 +3517,14 @@ begin
         end || c.oid::regclass
         from pg_catalog.pg_class c
         where c.relnamespace = 'pgonce'::regnamespace and c.relkind in ('r', 'S', 'v')
+        union all
+        select 'all on function ' || p.oid::regprocedure
+        from pg_catalog.pg_proc p
+        where p.pronamespace = 'pgonce'::regnamespace
+          and (left(p.proname, 1) = '_' and p.proname <> '_may_see'
+               or p.proname in ('define_job', 'grant_worker', 'grant_reader'))
+        union all
+        select 'create on schema pgonce'
     loop
         execute 'revoke ' || v_rights || ' from ' || quote_ident(_prepare_role.role) || ' cascade';
     end loop;

@@ -62,7 +62,7 @@ begin
         v_job.newest_start := null;
         v_job.newest_end := null;
     end if;
-    -- Where windows overlap, nobody asks for the expired ones of this list: define_job makes it anew when that ends.
+    -- Where windows overlap, nobody needs this list: define_job makes it anew when that ends.
     update pgonce.job j
     set schedule = v_job.schedule,
         timezone = v_job.timezone,

@@ -1,6 +1,6 @@
--- What a role that is granted something needs first: that it exists, and that nothing else is open to it. A dump that was
--- restored without its privileges leaves PUBLIC what PostgreSQL gives by default (to execute every function), and default
--- privileges may have given this role the tables.
+-- What a role that is granted something needs first: that it exists, and that nothing else is open to it or to PUBLIC than
+-- grant_worker and grant_reader give. A dump restored without its privileges leaves PUBLIC what PostgreSQL gives by default
+-- (to execute every function), and the role whatever default privileges gave it.
 -- Locks: catalog rows. Writes: privileges. Clock: not read.
 -- Raises: 22023.
 create function pgonce._prepare_role(role text)
@@ -26,6 +26,14 @@ begin
         end || c.oid::regclass
         from pg_catalog.pg_class c
         where c.relnamespace = 'pgonce'::regnamespace and c.relkind in ('r', 'S', 'v')
+        union all
+        select 'all on function ' || p.oid::regprocedure
+        from pg_catalog.pg_proc p
+        where p.pronamespace = 'pgonce'::regnamespace
+          and (left(p.proname, 1) = '_' and p.proname <> '_may_see'
+               or p.proname in ('define_job', 'grant_worker', 'grant_reader'))
+        union all
+        select 'create on schema pgonce'
     loop
         execute 'revoke ' || v_rights || ' from ' || quote_ident(_prepare_role.role) || ' cascade';
     end loop;

@@ -14,8 +14,8 @@ begin
     return case
         when _run_reason.run.state = 'done' then 'done'
         when _run_reason.run.state = 'running' and _run_reason.run.expires_at > _run_reason.at then 'held'
-        when _run_reason.run.attempt >= _run_reason.max_attempts
-            and (_run_reason.run.counted or _run_reason.max_attempts = 1) then 'exhausted'    -- 1 is at most once
+        when _run_reason.run.attempt - case when _run_reason.run.counted or _run_reason.max_attempts = 1 then 0 else 1 end
+            >= _run_reason.max_attempts then 'exhausted'    -- 1 is at most once, whether it was counted or not
         when _run_reason.run.retry_at > _run_reason.at then 'backoff'
         when _run_reason.run.state = 'replaced' then 'skipped'
     end;

@@ -72,6 +72,12 @@ begin
         v_run := v_next;
     end if;
 
+    if v_run.nonce = _try_key.nonce and v_run.fingerprint is not distinct from _try_key.fingerprint then
+        v_claim := pgonce._replay(v_run, _try_key.ttl, _try_key.owner);
+        if v_claim.reason is not null then
+            return v_claim;
+        end if;
+    end if;
     v_now := pgonce.clock();
     v_over := v_run.state = 'done' and v_run.keep_until <= v_now;
     if v_over or v_run.state = 'failed' or v_run.state = 'running' and v_run.expires_at <= v_now then
@@ -90,12 +96,6 @@ begin
                 message = 'key ' || pgonce._quoted(v_run.key) || ' of scope ' || pgonce._quoted(v_run.name)
                     || ' is known with another fingerprint',
                 hint = 'The key was used for another request before: give each request a key of its own.';
-        end if;
-        if v_run.nonce = _try_key.nonce then
-            v_claim := pgonce._replay(v_run, _try_key.ttl, _try_key.owner);
-            if v_claim.reason is not null then
-                return v_claim;
-            end if;
         end if;
         v_reason := pgonce._run_reason(v_run, v_job.max_attempts, v_now);
     end if;

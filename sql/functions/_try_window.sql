@@ -52,7 +52,7 @@ begin
     if _try_window.nonce is not null then
         select r.* into v_other
         from pgonce.run r
-        where r.token = any (v_job.running) and r.nonce = _try_window.nonce
+        where r.kind = 'window' and r.name = _try_window.job and r.nonce = _try_window.nonce and r.state = 'running'
         order by r.token desc       -- where windows overlap, an expired one of the same question may be there, too
         limit 1;
         if found then
@@ -145,7 +145,7 @@ begin
             v_reason := 'overlap';
         end if;
     end if;
-    if v_run.nonce = _try_window.nonce then     -- committed since the job was read, or expired and no longer in its list
+    if v_run.nonce = _try_window.nonce then     -- committed since the question was looked for
         v_claim := pgonce._replay(v_run, _try_window.ttl, _try_window.owner);
         if v_claim.reason is not null then
             return v_claim;

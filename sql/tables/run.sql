@@ -36,6 +36,9 @@ create table pgonce.run (
     constraint run_window_check check ((kind = 'window') = (num_nonnulls(window_start, window_end) = 2))
 ) with (fillfactor = 80);
 
+-- The window that answered a question. (An operation's or a lease's is found by its key.)
+create index run_nonce_idx on pgonce.run (nonce) where kind = 'window' and nonce is not null;
+
 comment on table pgonce.run is 'The record of a window or an operation, kept to answer: did it happen?';
 comment on column pgonce.run.kind is 'window or operation; part of the key, so that an operation cannot be a window.';
 comment on column pgonce.run.name is 'Job or scope.';

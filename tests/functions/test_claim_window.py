@@ -961,6 +961,25 @@ def test_the_same_question_brings_the_same_grant_renewed(
     assert reason(conn, nonce=uuid4()) == others
 
 
+def test_the_same_question_where_windows_overlap(conn: Conn, connect: Connect, clock: Clock) -> None:
+    """Its grant has expired, others were granted, nobody took it over: it is still the answer, and once only.
+
+    Seen to fail: the question was looked for among the runs that had not expired at the last grant.
+    """
+    define(conn, overlap="allow")
+    nonce = uuid4()
+    first = claim(conn, nonce=nonce, ttl="1 minute")
+    for minutes in (10, 20):
+        clock.set(after(minutes=minutes))
+        assert reason(connect(), ttl="1 hour") == "granted"
+    again = claim(conn, nonce=nonce, ttl="1 minute")
+    assert (again["reason"], again["key"], again["token"]) == ("granted", KEY, first["token"])
+    clock.set(after(minutes=30))
+    assert claim(conn, nonce=nonce)["token"] == first["token"]
+    done(conn, first["token"])
+    assert claim(conn, nonce=nonce)["key"] == "2026-06-01T12:30:00Z"
+
+
 def test_a_replay_never_shortens(conn: Conn, clock: Clock) -> None:
     nonce = uuid4()
     first = claim(conn, nonce=nonce, ttl="1 hour")

@@ -122,6 +122,17 @@ def test_not_counted(conn: Conn, clock: Clock, kind: str) -> None:
 
 
 @every_run
+def test_not_counted_and_fewer_attempts_since(conn: Conn, clock: Clock, kind: str) -> None:
+    """Two counted attempts are all that two allow. Seen to fail: uncounted ones went on without end."""
+    define(conn, kind, max_attempts=3)
+    assert [failed(conn, kind), failed(conn, kind), failed(conn, kind, counted=False)] == [1, 2, 3]
+    define(conn, kind, max_attempts=2)
+    assert hold(conn, kind)["reason"] == "exhausted"
+    define(conn, kind, max_attempts=3)
+    assert granted(conn, kind)["attempt"] == 3
+
+
+@every_run
 def test_not_counted_then_lost(conn: Conn, clock: Clock, kind: str) -> None:
     """The next holder's attempt counts again, however it ends."""
     define(conn, kind, max_attempts=2)
