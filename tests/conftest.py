@@ -119,13 +119,21 @@ def create_database(
     """A function that makes a database of the owner's, empty or from a template, and returns its dsn."""
     with ExitStack() as stack:
 
-        def create(template_dbname: str = "template1") -> str:
+        def create(template_dbname: str = "template1", options: str = "") -> str:
             name = f"t{next(_numbers)}"
-            maintenance_session.execute(f"create database {name} owner {OWNER} template {template_dbname}")
+            maintenance_session.execute(
+                f"create database {name} owner {OWNER} template {template_dbname} {options}"
+            )
             stack.callback(maintenance_session.execute, f"drop database {name} with (force)")
             return pg_server.dsn(name, user=OWNER)
 
         yield create
+
+
+@pytest.fixture
+def encoded_dsn(create_database: Callable[..., str]) -> Callable[[str], str]:
+    """A function that makes a database without pgonce, in that encoding."""
+    return lambda encoding: create_database("template0", f"encoding '{encoding}' lc_collate 'C' lc_ctype 'C'")
 
 
 @pytest.fixture

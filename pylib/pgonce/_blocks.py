@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from . import _functions as functions
 from ._errors import Denied, InvalidArgument
 from ._hold import Ask, Hold, acquire, logger
+from ._json import written
 from ._spans import Span, span
 
 if TYPE_CHECKING:
@@ -56,7 +57,27 @@ class Holder:
 class Run(Holder):
     """A window or an operation; ``result``, if set, is stored when the block ends well."""
 
-    result: Any = None
+    _result: Any = None
+    _storable: Any = None  # the same, as it was when it was set
+
+    @property
+    def result(self) -> Any:
+        """What is stored. What cannot be written as JSON is refused: ``TypeError`` or ``ValueError``."""
+        return self._result
+
+    @result.setter
+    def result(self, value: Any) -> None:
+        self._storable = json.loads(written(value, "result"))
+        self._result = value
+
+    def _final_result(self) -> Any:
+        """The result; as it was set, if it was changed since into something that cannot be stored."""
+        try:
+            written(self._result, "result")
+        except (TypeError, ValueError) as error:
+            logger.warning("%s: stored as it was set: %s", self._hold.label, error)
+            return self._storable
+        return self._result
 
     @property
     def attempt(self) -> int | None:
@@ -172,23 +193,36 @@ def lease(
 @contextmanager
 def _run(dsn: Dsn, ask: Ask, ttl: timedelta, wait: Span | None) -> Iterator[Run]:
     hold = acquire(dsn, ask, ttl, _wait(wait))
+    leaving: SystemExit | None = None
     with closing(hold):
         run = Run(hold)
         try:
             with _heartbeat(hold):
-                yield run
-                json.dumps(run.result)  # what cannot be stored fails while that can still be told
+                try:
+                    yield run
+                except SystemExit as error:
+                    if error.code not in (None, 0):
+                        raise
+                    leaving = error  # the program ends, and ends well
         except BaseException as error:
             if hold.held:
                 hold.failed(f"{type(error).__name__}: {error}")
             raise
         if not hold.refused:
             hold.check()
-        try:
-            hold.done(run.result)  # refused: NotHeld, unless the block itself has finished the run
-        except InvalidArgument as error:  # the database cannot store the result
-            hold.failed(str(error))
-            raise
+        _done(hold, run._final_result())
+        if leaving is not None:
+            raise leaving
+
+
+def _done(hold: Hold, result: Any) -> None:
+    """``NotHeld`` if the beats were refused, unless the block itself has finished the run."""
+    try:
+        hold.done(result)
+    except InvalidArgument as error:
+        # Such as a character that the database's encoding does not have. The work has ended well.
+        logger.warning("%s: done, but its result cannot be stored: %s", hold.label, error.message)
+        hold.done()
 
 
 @contextmanager
@@ -250,25 +284,56 @@ def exclusive(
 
 
 def _only_with(
-    block: Callable[[], AbstractContextManager[object]],
+    block: Callable[[], AbstractContextManager[Holder]],
 ) -> Callable[[Callable[P, R]], Callable[P, R | None]]:
     def decorate(function: Callable[P, R]) -> Callable[P, R | None]:
-        if any(kind(function) for kind in _LATER):
-            raise TypeError(f"{function.__qualname__}: only a plain function has ended when its call returns")
+        name = getattr(function, "__qualname__", None) or repr(function)
+        if _ends_later(function):
+            raise TypeError(f"{name}: {_PLAIN}")
 
         @functools.wraps(function)
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> R | None:
             with ExitStack() as stack:
                 try:
-                    stack.enter_context(block())
+                    held = stack.enter_context(block())
                 except Denied as denied:  # ours; one that the function raises is its own business
                     logger.info("%s", denied)
                     return None
-                return function(*args, **kwargs)
+                value = function(*args, **kwargs)
+                if _close_unfinished(value):
+                    raise TypeError(
+                        f"{name}: {_PLAIN}, and this one has returned a {type(value).__qualname__}"
+                    )
+                if isinstance(held, Run):
+                    try:
+                        held.result = value
+                    except (TypeError, ValueError) as error:
+                        logger.warning("%s: what it returned is not stored: %s", name, error)
+                return value
 
         return wrapper
 
     return decorate
 
 
-_LATER = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+_PLAIN = "only a plain function has ended when its call returns"
+
+
+def _ends_later(function: Callable[..., object]) -> bool:
+    """Whether a call is known to return before its work is done, so that it would work without a grant."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    return any(kind(each) for kind in kinds for each in (function, getattr(function, "__call__", None)))  # noqa: B004
+
+
+def _close_unfinished(value: object) -> bool:
+    """Whether it is work that has not ended, or not begun; it is closed then, where it can be."""
+    if not (inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value)):
+        return False
+    for name in ("close", "cancel"):  # of coroutines and generators; of futures and tasks
+        method = getattr(value, name, None)
+        if callable(method):
+            method()
+            break
+    return True

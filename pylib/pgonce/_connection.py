@@ -23,6 +23,7 @@ Conn = psycopg.Connection[Any]
 Dsn: TypeAlias = "str | ConnectionPool[Any] | Callable[[], Conn]"
 T = TypeVar("T")
 
+ENCODING = "UTF8"
 _CONNECT_SECONDS = 5
 
 
@@ -36,23 +37,27 @@ UNKNOWN = (psycopg.OperationalError, psycopg.InterfaceError)
 
 
 def connect(dsn: Dsn) -> Conn:
-    """A connection of our own, autocommit; a pool lends its settings, never one of its connections."""
+    """A connection of our own, autocommit and in UTF-8 (in SQL_ASCII text would come back as bytes).
+
+    A pool lends its settings, never one of its connections.
+    """
+    ours: dict[str, Any] = {"autocommit": True, "prepare_threshold": None, "client_encoding": ENCODING}
     if isinstance(dsn, str):
         settings: dict[str, Any] = {"fallback_application_name": f"{socket.gethostname()}:{os.getpid()}"}
         if "connect_timeout" not in conninfo_to_dict(dsn) and "PGCONNECT_TIMEOUT" not in os.environ:
             settings["connect_timeout"] = _CONNECT_SECONDS
-        return psycopg.connect(dsn, autocommit=True, prepare_threshold=None, **settings)
+        return psycopg.connect(dsn, **ours, **settings)
     pools = sys.modules.get("psycopg_pool")
     if pools is not None and isinstance(dsn, pools.ConnectionPool):
         conninfo = dsn.conninfo() if callable(dsn.conninfo) else dsn.conninfo
         kwargs = dsn.kwargs() if callable(dsn.kwargs) else dsn.kwargs
-        ours = {**(kwargs or {}), "autocommit": True, "prepare_threshold": None}
-        conn: Conn = dsn.connection_class.connect(conninfo, **ours)
+        conn: Conn = dsn.connection_class.connect(conninfo, **{**(kwargs or {}), **ours})
         return conn
     if callable(dsn):
         made = dsn()
         if isinstance(made, psycopg.Connection):
             made.autocommit = True
+            made.execute(f"set client_encoding to {ENCODING}")
             return made
     raise TypeError(
         "dsn: a connection string, a psycopg_pool.ConnectionPool, or a function without arguments "

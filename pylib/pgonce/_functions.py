@@ -6,15 +6,16 @@ No rule lives here: arguments are written down, PostgreSQL decides, and the answ
 from __future__ import annotations
 
 import dataclasses
-import json
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
+from psycopg.pq import PipelineStatus
 from psycopg.rows import tuple_row
 
 from ._claim import Claim
 from ._errors import InvalidArgument, translated
+from ._json import written
 from ._spans import Span, interval
 
 if TYPE_CHECKING:
@@ -152,9 +153,9 @@ def mark_done(
     keep: Span | None = None,
     in_transaction: bool = False,
 ) -> bool:
-    """Finish the run; ``result`` is anything that ``json.dumps`` takes (None: no result)."""
+    """Finish the run; ``result`` is anything that can be written as JSON (None: no result)."""
     _refuse_hidden_transaction(conn, in_transaction)
-    text = None if result is None else json.dumps(result)
+    text = None if result is None else written(result, "result")
     return bool(_value(conn, "mark_done", token=token, result=text, keep=keep))
 
 
@@ -235,7 +236,7 @@ def windows(
 
 def key_of(conn: Conn, payload: Any, version: str | None = None) -> str:
     """64 hex digits that are the same for the same payload in every client."""
-    return str(_value(conn, "key_of", payload=json.dumps(payload), version=version))
+    return str(_value(conn, "key_of", payload=written(payload, "payload"), version=version))
 
 
 def schema_version(conn: Conn) -> int:
@@ -255,14 +256,25 @@ def grant_reader(conn: Conn, role: str, *, in_transaction: bool = False) -> None
     _value(conn, "grant_reader", role=role)
 
 
+_BY_INTENT = "pass in_transaction=True when claim, work and mark_done are one transaction by intent."
+
+
 def _refuse_hidden_transaction(conn: Conn, in_transaction: bool) -> None:
+    """Not committed is not granted: whoever does not say that he knows must not believe the answer."""
     _check_connection(conn)
-    if not conn.autocommit and not in_transaction:
+    if in_transaction:
+        return
+    if not conn.autocommit:
         raise InvalidArgument(
             "conn: this connection is not autocommit: psycopg opens a transaction by itself, and what you "
             "claim stays invisible to everybody else until you commit",
-            hint="Connect with autocommit=True; or pass in_transaction=True when claim, work and mark_done "
-            "are one transaction by intent.",
+            hint=f"Connect with autocommit=True; or {_BY_INTENT}",
+        )
+    if conn.pgconn.pipeline_status != PipelineStatus.OFF:
+        raise InvalidArgument(
+            "conn: it is in a pipeline: nothing is committed before that syncs, and what you claim stays "
+            "invisible to everybody else",
+            hint=f"Call it outside of conn.pipeline(); or {_BY_INTENT}",
         )
 
 
@@ -270,6 +282,11 @@ def _check_connection(conn: Conn) -> None:
     if not isinstance(conn, psycopg.Connection):
         kind = type(conn)
         raise TypeError(f"conn: a psycopg.Connection is needed, not {kind.__module__}.{kind.__qualname__}")
+    if conn.info.encoding == "ascii":
+        raise InvalidArgument(
+            "conn: its client_encoding is SQL_ASCII, in which psycopg gives text back as bytes",
+            hint="Connect with client_encoding='UTF8', or set it for this session.",
+        )
 
 
 def _claim(conn: Conn, function: str, **arguments: Any) -> Claim:

@@ -18,7 +18,7 @@ from ._errors import Denied, HoldLimit, NotHeld
 from ._rules import Asking, Deadline, attempt_seconds, backoff
 
 if TYPE_CHECKING:
-    from ._spans import Span
+    pass
 
 Ask = Callable[[Conn, UUID], Claim]
 
@@ -131,10 +131,16 @@ class Hold:
             self.give_up(error.message)
             raise
 
-    def failed(self, why: str, retry_in: Span | None = None) -> None:
-        """The run failed. If that cannot be told there is only a warning, as it expires by itself."""
+    def failed(self, why: str, *, stopped: bool = False) -> None:
+        """The run failed. If that cannot be told there is only a warning, as it expires by itself.
+
+        Stopped, by a deploy or a person: not the work's fault, so another host may have it at once.
+        """
         text = why.replace("\0", "").encode(errors="replace").decode()
-        self._give_back(lambda conn: functions.mark_failed(conn, self.token, text, retry_in=retry_in))
+        retry_in = "0" if stopped else None
+        self._give_back(
+            lambda conn: functions.mark_failed(conn, self.token, text, retry_in=retry_in, counted=not stopped)
+        )
 
     def release(self) -> None:
         """Free the lease. If that cannot be told there is only a warning, as it expires by itself."""

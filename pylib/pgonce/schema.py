@@ -107,7 +107,7 @@ def migrate(dsn: str) -> tuple[int, int]:
     config = Config()
     config.set_main_option("path_separator", "os")
     config.set_main_option("script_location", str(files("pgonce.migrations")).replace("%", "%%"))
-    with psycopg.connect(dsn, prepare_threshold=None) as session:
+    with psycopg.connect(dsn, prepare_threshold=None, client_encoding="UTF8") as session:
         engine = create_engine(
             "postgresql+psycopg://",
             creator=lambda: session,

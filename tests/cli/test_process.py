@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import pgonce
-from tests.cli.conftest import Process, Start, alive, end_of, line_of
+from tests.cli.conftest import Process, Run, Start, alive, end_of, line_of
 from tests.helpers import Clock, Conn, value, wait_until
 from tests.python.proxy import Proxy
 
@@ -107,20 +107,33 @@ def test_a_signal_goes_on_to_the_whole_group(start: Start, conn: Conn, signum: s
     assert pgonce.acquire_lease(conn, "name", "1s")
 
 
-def test_a_run_ended_by_term_is_free_at_once(start: Start, conn: Conn) -> None:
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_run_that_is_stopped_is_free_at_once(start: Start, conn: Conn, signum: signal.Signals) -> None:
+    """And the attempt is not counted."""
     holder = start(*KEY, *SLEEPER)
     pids_of(holder)
-    holder.terminate()
-    assert end_of(holder) == (143, "")
+    holder.send_signal(signum)
+    assert end_of(holder) == (128 + signum, "")
     assert state_of_run(conn) == ("failed", 1)
-    assert pgonce.claim_key(conn, "scope", "key", "1s").attempt == 2
+    assert pgonce.claim_key(conn, "scope", "key", "1s").attempt == 1
 
 
-def test_a_run_ended_by_ctrl_c_backs_off(start: Start, conn: Conn) -> None:
+def test_four_deploys_in_one_window(start: Start, run: Run, conn: Conn) -> None:
+    """Case 72. Seen to fail: the fourth host was told exhausted."""
+    for _ in range(4):
+        holder = start("window", "job", "@yearly", *SLEEPER)
+        pids_of(holder)
+        holder.terminate()
+        assert end_of(holder) == (143, "")
+    assert run("window", "job", "@yearly", "--", "sh", "-c", "exit 0").returncode == 0
+    assert state_of_run(conn) == ("done", 1)
+
+
+def test_a_run_that_lost_its_terminal_backs_off(start: Start, conn: Conn) -> None:
     holder = start(*KEY, *SLEEPER)
     pids_of(holder)
-    holder.send_signal(signal.SIGINT)
-    assert end_of(holder) == (130, "")
+    holder.send_signal(signal.SIGHUP)
+    assert end_of(holder) == (129, "")
     assert pgonce.claim_key(conn, "scope", "key", "1s").reason == "backoff"
 
 
@@ -167,7 +180,7 @@ def test_a_signal_while_it_waits_for_its_window(start: Start, conn: Conn, clock:
     waiting.terminate()
     assert waiting.communicate(timeout=60) == ("", "")
     assert waiting.returncode == 143
-    assert pgonce.claim_window(conn, "yearly").attempt == 2  # at once
+    assert pgonce.claim_window(conn, "yearly").attempt == 1  # at once, and not counted
 
 
 # -- lost ------------------------------------------------------------------------------------------

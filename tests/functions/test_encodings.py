@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
-from tests.conftest import SharedServer
 from tests.functions.holding import sqlstate
-from tests.helpers import OWNER, SQL, Conn, call, psql, value
+from tests.helpers import SQL, Conn, call, psql, value
 
 # What the client sends; in SQL_ASCII the bytes are taken as they are.
 NAMES = {
@@ -26,28 +22,13 @@ NAMES = {
 }
 
 
-@contextmanager
-def database(pg_server: SharedServer, admin: psycopg.Connection[Any], encoding: str) -> Iterator[str]:
-    name = f"encoding_{encoding.lower()}"
-    admin.execute(
-        f"create database {name} owner {OWNER} template template0"
-        f" encoding '{encoding}' lc_collate 'C' lc_ctype 'C'"
-    )
-    try:
-        yield pg_server.dsn(name, OWNER)
-    finally:
-        admin.execute(f"drop database {name} with (force)")
-
-
 @pytest.fixture(params=NAMES)
-def odd(
-    request: pytest.FixtureRequest, pg_server: SharedServer, maintenance_session: psycopg.Connection[Any]
-) -> Iterator[Conn]:
+def odd(request: pytest.FixtureRequest, encoded_dsn: Callable[[str], str]) -> Iterator[Conn]:
     """A session of the owner's in a database of that encoding."""
-    with database(pg_server, maintenance_session, request.param) as dsn:
-        psql(dsn, "-f", SQL / "install.sql")
-        with psycopg.connect(dsn, autocommit=True, row_factory=dict_row, client_encoding="utf8") as conn:
-            yield conn
+    dsn = encoded_dsn(request.param)
+    psql(dsn, "-f", SQL / "install.sql")
+    with psycopg.connect(dsn, autocommit=True, row_factory=dict_row, client_encoding="utf8") as conn:
+        yield conn
 
 
 def test_letters_are_letters(odd: Conn) -> None:
@@ -66,7 +47,7 @@ def test_letters_are_letters(odd: Conn) -> None:
 def test_control_characters_are_refused(odd: Conn) -> None:
     for name in ("a\x01b", "a\x1fb", "a\x7fb", "a\nb", "\t"):
         assert sqlstate(odd, "acquire_lease", name=name, ttl="1 minute") == "22023", repr(name)
-    if conninfo_to_dict(odd.info.dsn)["dbname"] == "encoding_utf8":
+    if value(odd, "select current_setting('server_encoding')") == "UTF8":
         assert sqlstate(odd, "acquire_lease", name="a\x85b", ttl="1 minute") == "22023"
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,7 +19,7 @@ import pytest
 from psycopg_pool import ConnectionPool
 
 import pgonce
-from pgonce import _rules
+from pgonce import _rules, schema
 from tests.helpers import Clock, Conn, value, wait_until
 
 
@@ -74,22 +77,120 @@ def test_a_block_may_finish_the_run_in_its_own_transaction(dsn: str, conn: Conn)
         gives_up()
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_it_fails_also_when_the_program_is_told_to_end(
-    dsn: str, conn: Conn, error: type[BaseException]
-) -> None:
-    with pytest.raises(error), pgonce.window(dsn, "nightly", "@yearly"):
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), SystemExit(1), SystemExit("no paper"), SystemExit(-1), GeneratorExit()]
+)
+def test_it_fails_also_when_the_program_is_told_to_end(dsn: str, conn: Conn, error: BaseException) -> None:
+    with pytest.raises(type(error)), pgonce.window(dsn, "nightly", "@yearly"):
         raise error
     assert run_of(conn)["state"] == "failed"
 
 
-@pytest.mark.parametrize(("result", "error"), [({1, 2}, TypeError), ("\0", pgonce.InvalidArgument)])
-def test_a_result_that_cannot_be_stored_fails_the_run(
-    dsn: str, conn: Conn, result: Any, error: type[Exception]
+@pytest.mark.parametrize("code", [0, None])
+def test_a_program_that_ends_well_inside_the_block_is_done(dsn: str, conn: Conn, code: int | None) -> None:
+    """Case 68: sys.exit(0) at the end of a script. Seen to fail: failed."""
+
+    def script() -> None:
+        with pgonce.window(dsn, "nightly", "@yearly") as run:
+            run.result = 7
+            sys.exit(code)
+
+    with pytest.raises(SystemExit) as ended:
+        script()
+    assert ended.value.code == code
+    assert (run_of(conn)["state"], run_of(conn)["result"]) == ("done", 7)
+
+
+def test_ending_well_after_it_was_lost(dsn: str, conn: Conn) -> None:
+    def work() -> None:
+        with pgonce.window(dsn, "nightly", "@yearly", ttl="1 second") as run:
+            pgonce.mark_failed(conn, run.token)
+            wait_until(lambda: not run.held)
+            sys.exit(0)
+
+    with pytest.raises(pgonce.NotHeld):
+        work()
+
+
+DEEP: list[Any] = []
+for _ in range(1000):
+    DEEP = [DEEP]
+
+NOT_STORABLE: list[tuple[Any, type[Exception], str]] = [
+    ({1, 2}, TypeError, r"result: a builtins\.set cannot be written"),
+    (datetime(2026, 3, 1, tzinfo=timezone.utc), TypeError, r"result: a datetime\.datetime cannot"),
+    (
+        {"rows": [1, {"when": timedelta(1)}]},
+        TypeError,
+        r"result\['rows'\]\[1\]\['when'\]: a datetime\.timedelta",
+    ),
+    ({("a", "b"): 1}, TypeError, r"result: the key \('a', 'b'\)"),
+    ([1, float("nan")], ValueError, r"result\[1\]: nan is no number"),
+    (float("-inf"), ValueError, "result: -inf is no number"),
+    ({"a": "x\0y"}, ValueError, r"result\['a'\]: .*NUL"),
+    ({"x\0y": "a"}, ValueError, "result: the key .*NUL"),
+    ("\ud800", ValueError, "result: .*lone surrogate"),
+    ({"\udfff": 1}, ValueError, "result: the key .*lone surrogate"),
+    (DEEP, ValueError, "nested deeper"),
+    (10**5000, ValueError, "result: "),
+    (object(), TypeError, r"result: a builtins\.object"),
+]
+
+
+@pytest.mark.parametrize(
+    ("result", "error", "said"), NOT_STORABLE, ids=[str(n) for n in range(len(NOT_STORABLE))]
+)
+def test_a_result_that_cannot_be_stored_is_refused_where_it_is_set(
+    dsn: str, conn: Conn, result: Any, error: type[Exception], said: str
 ) -> None:
-    with pytest.raises(error), pgonce.operation(dsn, "s", "k") as run:
+    """Case 69. Seen to fail: the work had ended well, and was marked failed."""
+    with pgonce.operation(dsn, "s", "k") as run:
+        run.result = "before"
+        with pytest.raises(error, match=said):
+            run.result = result
+        assert run.result == "before"
+        with pytest.raises(error, match=said):
+            pgonce.mark_done(conn, run.token, result)
+    assert (run_of(conn)["state"], run_of(conn)["result"]) == ("done", "before")
+
+
+@pytest.mark.parametrize(
+    "result", [None, True, 0, -1.5, "", "é\n", [], {}, {"a": [1, (2, 3), None]}, {1: 2, None: 3.5}]
+)
+def test_a_result_that_can_be_stored(dsn: str, conn: Conn, result: Any) -> None:
+    with pgonce.operation(dsn, "s", "k") as run:
         run.result = result
-    assert run_of(conn)["state"] == "failed"
+        assert run.result is result
+    assert run_of(conn)["result"] == json.loads(json.dumps(result))
+
+
+def test_a_result_may_grow_after_it_was_set(dsn: str, conn: Conn, caplog: pytest.LogCaptureFixture) -> None:
+    """And if it has grown into something that cannot be stored, it is done with what was set."""
+    with pgonce.operation(dsn, "s", "k") as run:
+        run.result = {"rows": 0}
+        run.result["rows"] += 7
+    assert run_of(conn)["result"] == {"rows": 7}
+    assert caplog.messages == []
+    with pgonce.operation(dsn, "s", "l") as run:
+        run.result = {"rows": 0}
+        run.result["when"] = datetime.now(timezone.utc)
+    (stored,) = conn.execute("select state, result from pgonce.runs where key = 'l'").fetchall()
+    assert stored == {"state": "done", "result": {"rows": 0}}
+    assert "result['when']" in caplog.text
+
+
+def test_a_result_that_the_database_has_no_characters_for(
+    encoded_dsn: Callable[[str], str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The work has ended well: done, without the result."""
+    dsn = encoded_dsn("LATIN1")
+    schema.migrate(dsn)
+    with pgonce.operation(dsn, "s", "k") as run:
+        run.result = "日本語"
+    assert "its result cannot be stored" in caplog.text
+    with pytest.raises(pgonce.Denied, match="done") as denied, pgonce.operation(dsn, "s", "k"):
+        pytest.fail("it has been done")
+    assert denied.value.claim.result is None
 
 
 def test_an_operation_is_done_once_for_its_key(dsn: str) -> None:
@@ -400,12 +501,109 @@ def test_a_denial_inside_the_function_is_its_own(dsn: str, conn: Conn) -> None:
         work()
 
 
-def test_a_function_that_only_begins_when_called_is_refused() -> None:
-    async def coroutine() -> None: ...
+def test_every_stores_what_the_function_returns(
+    dsn: str, conn: Conn, caplog: pytest.LogCaptureFixture
+) -> None:
+    pgonce.every("@yearly", job="report", dsn=dsn)(lambda: {"rows": 7})()
+    assert run_of(conn)["result"] == {"rows": 7}
+    when = datetime.now(timezone.utc)
+    assert pgonce.every("@monthly", job="other", dsn=dsn)(lambda: [when])() == [when]
+    (other,) = conn.execute("select state, result from pgonce.runs where name = 'other'").fetchall()
+    assert other == {"state": "done", "result": None}
+    (message,) = caplog.messages
+    assert "what it returned is not stored: result[0]: a datetime.datetime" in message
 
-    def generator() -> Any:
-        yield 1
 
-    for function in (coroutine, generator):
+class Plain:
+    def __call__(self) -> str:
+        return "ran"
+
+    def method(self) -> str:
+        return "ran"
+
+    async def later(self) -> str:
+        return "never"
+
+
+class Later:
+    async def __call__(self) -> str:
+        return "never"
+
+
+class Task:
+    """Can be awaited and cancelled, as asyncio's can."""
+
+    def __await__(self) -> Any:
+        yield
+
+    def cancel(self) -> None: ...
+
+
+async def coroutine() -> str:
+    return "never"
+
+
+def generator() -> Any:
+    yield "never"
+
+
+async def asynchronous_generator() -> Any:
+    yield "never"
+
+
+async def later_with(number: int) -> int:
+    return number
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        coroutine,
+        generator,
+        asynchronous_generator,
+        Later(),
+        Plain().later,
+        functools.partial(coroutine),
+        functools.partial(functools.partial(later_with), 1),
+        functools.partial(generator),
+        functools.partial(Later()),
+    ],
+)
+def test_a_function_that_only_begins_when_called_is_refused(function: Callable[..., Any]) -> None:
+    """Case 70: seen when it is decorated, and nothing is asked."""
+    for decorate in (pgonce.exclusive("x", dsn=""), pgonce.every("@daily", job="x", dsn="")):
         with pytest.raises(TypeError, match="only a plain function"):
-            pgonce.exclusive("x", dsn="")(function)
+            decorate(function)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda: coroutine(),
+        lambda: generator(),
+        lambda: asynchronous_generator(),
+        functools.partial(lambda begin: begin(), coroutine),
+        Task,
+    ],
+)
+def test_what_begins_later_is_refused_when_it_comes_back(
+    dsn: str, conn: Conn, function: Callable[..., Any]
+) -> None:
+    """Case 70: it is closed (a coroutine never awaited would warn), and the run has failed.
+
+    Seen to fail: a lambda that returned a coroutine was done, and nothing had run.
+    """
+    decorated = pgonce.every("@yearly", job="report", dsn=dsn)(function)
+    with pytest.raises(TypeError, match=r"only a plain function.*returned a"):
+        decorated()
+    assert run_of(conn)["state"] == "failed"
+    with pytest.raises(TypeError, match="only a plain function"):
+        pgonce.exclusive("x", dsn=dsn)(function)()
+    assert pgonce.acquire_lease(conn, "x", "1s")
+
+
+@pytest.mark.parametrize(
+    "function", [Plain(), Plain().method, functools.partial(Plain()), lambda: "ran", "ran".lower]
+)
+def test_any_plain_callable_can_be_decorated(dsn: str, function: Callable[[], str]) -> None:
+    assert pgonce.exclusive("x", dsn=dsn)(function)() == "ran"

@@ -263,9 +263,11 @@ def test_nothing_is_ever_prepared(connect: Callable[..., Conn]) -> None:
 
 def test_in_a_pipeline(conn: Conn) -> None:
     with conn.pipeline():
-        assert pgonce.acquire_lease(conn, "x", "30s")
+        lease = pgonce.acquire_lease(conn, "x", "30s", in_transaction=True)
+        pgonce.renew_lease(conn, lease.token, in_transaction=True)
+        assert pgonce.key_of(conn, 1)
         with pytest.raises(pgonce.NotHeld):
-            pgonce.renew_lease(conn, 1)
+            pgonce.renew_lease(conn, 1, in_transaction=True)
 
 
 def test_what_is_no_psycopg_connection_is_refused() -> None:
@@ -313,6 +315,52 @@ def test_a_hidden_transaction_is_refused(connect: Callable[..., Conn], name: str
     with suppress(pgonce.NotHeld):
         CHANGES[name](conn, in_transaction=True)
     assert conn.info.transaction_status.name in {"INTRANS", "INERROR"}  # and nothing committed
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_pipeline_is_refused(conn: Conn, connect: Callable[..., Conn], name: str) -> None:
+    """Case 65: nothing is committed there. Seen to fail: a grant that nobody else saw, and then was gone."""
+    session = connect()
+    with session.pipeline(), pytest.raises(pgonce.InvalidArgument, match=r"pipeline.*invisible") as refused:
+        CHANGES[name](session)
+    assert "in_transaction=True" in str(refused.value)
+    for table in ("job", "run", "lease"):
+        assert value(conn, f"select count(*) from pgonce.{table}") == 0
+    with suppress(pgonce.NotHeld), session.pipeline():
+        CHANGES[name](session, in_transaction=True)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_two_phase_transaction_is_refused(connect: Callable[..., Conn], name: str) -> None:
+    """psycopg has them on connections that are not autocommit only."""
+    conn = connect(autocommit=False)
+    conn.tpc_begin("pgonce test")
+    with pytest.raises(pgonce.InvalidArgument, match="not autocommit"):
+        CHANGES[name](conn)
+    conn.tpc_rollback()
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_an_aborted_transaction_answers_nothing(conn: Conn, name: str) -> None:
+    def claim() -> None:
+        with conn.transaction():
+            with suppress(psycopg.errors.DivisionByZero):
+                conn.execute("select 1/0")
+            CHANGES[name](conn)
+
+    with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+        claim()
+
+
+def test_a_connection_that_gives_bytes_is_refused(connect: Callable[..., Conn]) -> None:
+    """Case 64. Seen to fail: the reason of a claim was b'granted'."""
+    conn = connect(client_encoding="SQL_ASCII")
+    for call_with in (*CHANGES.values(), pgonce.schema_version):
+        with pytest.raises(pgonce.InvalidArgument, match=r"SQL_ASCII.*bytes") as refused:
+            call_with(conn)
+        assert "client_encoding='UTF8'" in str(refused.value)
+    conn.execute("set client_encoding to LATIN1")
+    assert pgonce.acquire_lease(conn, "é", "30s").name == "é"
 
 
 def test_every_function_is_either_here_or_harmless() -> None:

@@ -34,7 +34,10 @@ def texts(tree: ast.Module) -> Iterator[str]:
 
 def test_there_is_one_statement_and_it_calls_a_function() -> None:
     found = [(name, text) for name, tree in sources() for text in texts(tree) if STATEMENT.match(text)]
-    assert found == [("_functions.py", "select * from pgonce.")]
+    assert found == [
+        ("_connection.py", "set client_encoding to "),  # of a connection that a function has made for us
+        ("_functions.py", "select * from pgonce."),
+    ]
 
 
 def test_it_is_sent_in_one_place_and_nothing_commits() -> None:
@@ -46,6 +49,7 @@ def test_it_is_sent_in_one_place_and_nothing_commits() -> None:
     ]
     sending = {"execute", "executemany", "stream", "copy", "callproc"}
     assert [call for call in calls if call[1] in sending] == [
+        ("_connection.py", "execute"),
         ("_functions.py", "execute"),
         ("cli/_database.py", "execute"),  # installs the schema in a private server
     ]

@@ -134,7 +134,7 @@ def _work(hold: Hold, argv: list[str], env: dict[str, str], kill_after: float, s
     except BaseException:
         hold.stop()
         if hold.held:
-            _give_back(hold, "stopped by a signal before it began", "0")
+            _give_back(hold, "stopped by a signal before it began", stopped=True)
         raise
     signals.forward()
     try:
@@ -155,7 +155,7 @@ def _work(hold: Hold, argv: list[str], env: dict[str, str], kill_after: float, s
         if hold.claim.attempt is not None and status == 0:
             hold.done()
         else:
-            _give_back(hold, _describe(status), "0" if stopped else None)
+            _give_back(hold, _describe(status), stopped=stopped)
             hold.check()
     except NotHeld as error:
         say(error.message)
@@ -166,15 +166,15 @@ def _work(hold: Hold, argv: list[str], env: dict[str, str], kill_after: float, s
     return status if status >= 0 else SIGNALLED - status
 
 
-def _give_back(hold: Hold, why: str, retry_in: str | None = None) -> None:
+def _give_back(hold: Hold, why: str, *, stopped: bool = False) -> None:
     if hold.claim.attempt is None:
         hold.release()
     else:
-        hold.failed(why, retry_in)
+        hold.failed(why, stopped=stopped)
 
 
 def _supervise(command: Command, hold: Hold, kill_after: float, signals: Signals) -> bool:
-    """Until nothing of the command is left: forward signals, end it in time. Whether TERM was forwarded."""
+    """Until nothing of the command is left: forward signals, end it in time. Whether it was told to stop."""
     stopped = False
     kill_at: float | None = None  # None: it may run
     while command.running():
@@ -192,7 +192,7 @@ def _supervise(command: Command, hold: Hold, kill_after: float, signals: Signals
             command.end(signal.SIGKILL)
         # Of what left the group nothing tells us the end, so look often once it is near.
         for signum in signals.wait(too_late - now if kill_at is None else 0.02):
-            stopped = stopped or signum == signal.SIGTERM
+            stopped = stopped or signum in (signal.SIGTERM, signal.SIGINT)
             command.forward(signum)
     return stopped
 

@@ -27,7 +27,7 @@ def open_dsn(text: str) -> Iterator[str]:
     from .._embedded import Server
 
     with Server() as server:
-        with psycopg.connect(server.dsn(), autocommit=True) as conn:
+        with psycopg.connect(server.dsn(), autocommit=True, client_encoding="UTF8") as conn:
             conn.execute(schema.sql().encode())
         yield server.dsn()
 
