@@ -559,7 +559,8 @@ comment on function pgonce._owner(text) is 'The label given, else application na
 
 -- A new token, greater than the floor, below 2^53, made from the clock so that it keeps growing where a counter would
 -- start again (a pruned row, a failover to a standby that lagged, a restored backup): milliseconds since 2025-01-01
--- (or one more than the floor's) times 4096, plus a sequence that tells apart the tokens of one millisecond.
+-- (or one more than the floor's) times 4096, plus a sequence that tells apart the tokens of one millisecond. (The Python
+-- client takes from it when a grant was made, to notice a ttl that was cut.)
 -- Locks: nothing. Writes: the sequence token_seq. Clock: read.
 -- Raises: nothing.
 create function pgonce._next_token(floor bigint)

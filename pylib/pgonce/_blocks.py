@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_TTL = timedelta(seconds=60)
+DEFAULT_TTL = timedelta(seconds=60)
 
 
 class Holder:
@@ -99,7 +99,7 @@ def window(
     schedule: str | None = None,
     *,
     timezone: str | None = None,
-    ttl: Span = _TTL,
+    ttl: Span | None = None,
     owner: str | None = None,
     window_start: datetime | None = None,
     wait: Span | None = None,
@@ -108,7 +108,7 @@ def window(
 
     ``Denied`` if the window is not ours. ``wait``: if that may change, ask again for so long.
     """
-    lifetime = span(ttl, "ttl")
+    lifetime = _ttl(ttl)
 
     def ask(conn: Conn, nonce: Any) -> Claim:
         return functions.claim_window(
@@ -132,13 +132,13 @@ def operation(
     scope: str,
     key: str,
     *,
-    ttl: Span = _TTL,
+    ttl: Span | None = None,
     owner: str | None = None,
     fingerprint: str | None = None,
     wait: Span | None = None,
 ) -> Iterator[Run]:
     """Work once for ``key``, as in ``window``. What a done one has stored is in ``Denied.claim.result``."""
-    lifetime = span(ttl, "ttl")
+    lifetime = _ttl(ttl)
 
     def ask(conn: Conn, nonce: Any) -> Claim:
         return functions.claim_key(
@@ -154,7 +154,7 @@ def lease(
     dsn: Dsn,
     name: str,
     *,
-    ttl: Span = _TTL,
+    ttl: Span | None = None,
     owner: str | None = None,
     slots: int | None = None,
     max_hold: Span | None = None,
@@ -162,7 +162,7 @@ def lease(
     wait: Span | None = None,
 ) -> Iterator[Holder]:
     """Work while holding a lease, or one of its ``slots``; released when the block ends."""
-    lifetime = span(ttl, "ttl")
+    lifetime = _ttl(ttl, max_hold)
 
     def ask(conn: Conn, nonce: Any) -> Claim:
         return functions.acquire_lease(
@@ -236,6 +236,14 @@ def _heartbeat(hold: Hold) -> Iterator[None]:
         hold.stop()
 
 
+def _ttl(ttl: Span | None, max_hold: Span | None = None) -> timedelta:
+    """What is asked for; by default 60 s, or a lease's max_hold if that is less."""
+    if ttl is not None:
+        return span(ttl, "ttl")
+    longest = timedelta() if max_hold is None else span(max_hold, "max_hold")
+    return min(DEFAULT_TTL, longest or DEFAULT_TTL)
+
+
 def _wait(wait: Span | None) -> timedelta:
     return timedelta() if wait is None else span(wait, "wait")
 
@@ -246,7 +254,7 @@ def every(
     job: str,
     dsn: Dsn,
     timezone: str | None = None,
-    ttl: Span = _TTL,
+    ttl: Span | None = None,
     owner: str | None = None,
     wait: Span | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R | None]]:
@@ -261,7 +269,7 @@ def exclusive(
     name: str,
     *,
     dsn: Dsn,
-    ttl: Span = _TTL,
+    ttl: Span | None = None,
     owner: str | None = None,
     slots: int | None = None,
     max_hold: Span | None = None,
@@ -296,8 +304,7 @@ def _only_with(
             with ExitStack() as stack:
                 try:
                     held = stack.enter_context(block())
-                except Denied as denied:  # ours; one that the function raises is its own business
-                    logger.info("%s", denied)
+                except Denied:  # ours, and said; one that the function raises is its own business
                     return None
                 value = function(*args, **kwargs)
                 if _close_unfinished(value):

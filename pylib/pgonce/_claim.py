@@ -32,6 +32,10 @@ class Claim:
         text = f"{self.name} {self.key}: {self.reason}" if self.key else f"{self.name}: {self.reason}"
         if self.claimed:
             return text
+        if self.reason == "exhausted":
+            text += f" after {self.attempt} attempt" + ("" if self.attempt == 1 else "s")
+        elif self.reason == "late":
+            text += ", its start_deadline is over"
         if self.owner:
             text += f" by {self.owner}"
         if self.expires_at:

@@ -61,12 +61,17 @@ class NotInstalled(Error):
 
 
 class Denied(Error):
-    """The answer was no; ``claim`` says why, who holds it, and when asking again could succeed."""
+    """The answer was no; ``claim`` says why, who holds it, and when asking again could succeed.
 
-    def __init__(self, claim: Claim) -> None:
-        super().__init__(claim.describe())
-        self.args = (claim,)  # what pickle gives back to __init__
+    ``last_error``: of an exhausted run, what its last attempt failed with, if the caller may read it.
+    """
+
+    def __init__(self, claim: Claim, last_error: str | None = None) -> None:
+        why = " ".join((last_error or "").split())[:200]
+        super().__init__(claim.describe() + (f"; the last one: {why}" if why else ""))
+        self.args = (claim, last_error)  # what pickle gives back to __init__
         self.claim = claim
+        self.last_error = last_error
 
 
 # A key of two characters stands for the whole class.

@@ -6,6 +6,7 @@ No rule lives here: arguments are written down, PostgreSQL decides, and the answ
 from __future__ import annotations
 
 import dataclasses
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,10 +17,10 @@ from psycopg.rows import tuple_row
 from ._claim import Claim
 from ._errors import InvalidArgument, translated
 from ._json import written
-from ._spans import Span, interval
+from ._spans import Span, check_kind, interval
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from uuid import UUID
 
     from ._connection import Conn
@@ -256,6 +257,24 @@ def grant_reader(conn: Conn, role: str, *, in_transaction: bool = False) -> None
     _value(conn, "grant_reader", role=role)
 
 
+_MAY_READ = b"select has_table_privilege('pgonce.runs', 'select')"
+_LAST_ERROR = b"""
+    select error from pgonce.runs
+    where name = %s and key = %s and window_start is not distinct from %s::timestamptz
+"""
+
+
+def last_error(conn: Conn, claim: Claim) -> str | None:
+    """What the last attempt failed with, for a role that may read the view runs."""
+    with psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
+        if cursor.execute(_MAY_READ, prepare=False).fetchone() != (True,):
+            return None
+        row = cursor.execute(
+            _LAST_ERROR, (claim.name, claim.key, claim.window_start), prepare=False
+        ).fetchone()
+        return None if row is None or row[0] is None else str(row[0])
+
+
 _BY_INTENT = "pass in_transaction=True when claim, work and mark_done are one transaction by intent."
 
 
@@ -315,10 +334,29 @@ def _call(conn: Conn, function: str, arguments: dict[str, Any]) -> tuple[list[st
     named = ", ".join(f"{name} => %s::{type_}" for name, type_ in types.items())
     query = f"select * from pgonce.{function}({named})".encode()
     values = [_written(name, types[name], value) for name, value in arguments.items()]
-    with translated(), psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
+    with _named(arguments, types), translated(), psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
         cursor.execute(query, values, prepare=False, binary=True)
         rows = cursor.fetchall()
         return [column.name for column in cursor.description or ()], [list(map(_in_utc, row)) for row in rows]
+
+
+@contextmanager
+def _named(arguments: dict[str, Any], types: dict[str, str]) -> Iterator[None]:
+    """PostgreSQL's word on a text that is no interval does not say which argument it was."""
+    try:
+        yield
+    except InvalidArgument as error:
+        for name, value in arguments.items():
+            if types[name] == "interval" and error.sqlstate in _NO_INTERVAL and f'"{value}"' in error.message:
+                raise InvalidArgument(
+                    f'{name}: "{value[:60]}" is not a duration',
+                    sqlstate=error.sqlstate,
+                    hint='Say "90 seconds", "5 minutes" or "1 hour 30 minutes".',
+                ) from error
+        raise
+
+
+_NO_INTERVAL = ("22007", "22008", "22015")  # no such format, no such number, too long
 
 
 def _written(name: str, type_: str, value: Any) -> Any:
@@ -337,8 +375,13 @@ def _write_instant(name: str, value: Any) -> str:
     return value.astimezone(_UTC).isoformat()
 
 
+def _write_interval(name: str, value: Any) -> str:
+    check_kind(value, name)
+    return interval(value)
+
+
 _WRITE: dict[str, Callable[[str, Any], Any]] = {
-    "interval": lambda _, value: interval(value),
+    "interval": _write_interval,
     "timestamptz": _write_instant,
     "uuid": lambda _, value: str(value),
 }

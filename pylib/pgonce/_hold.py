@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -14,8 +15,8 @@ from uuid import UUID
 from . import _functions as functions
 from ._claim import Claim
 from ._connection import UNKNOWN, Conn, Dsn, Session
-from ._errors import Denied, HoldLimit, NotHeld
-from ._rules import Asking, Deadline, attempt_seconds, backoff
+from ._errors import Denied, HoldLimit, InvalidArgument, NotHeld
+from ._rules import ALOUD, ANSWER_SECONDS, Asking, Deadline, attempt_seconds, backoff, seconds_granted
 
 if TYPE_CHECKING:
     pass
@@ -41,7 +42,9 @@ class Hold:
     The session is the heartbeat's from ``start`` to ``stop``, and the caller's before and after.
     """
 
-    def __init__(self, session: Session, claim: Claim, sent: float, ttl: timedelta) -> None:
+    def __init__(
+        self, session: Session, claim: Claim, sent: float, ttl: timedelta, *, cut: bool = False
+    ) -> None:
         assert claim.token is not None
         self.claim = claim
         self.token: int = claim.token
@@ -51,6 +54,8 @@ class Hold:
         self._ttl = ttl
         self._received = clock()
         self._deadline = Deadline(sent, ttl.total_seconds())
+        if cut:  # to max_hold, so that no beat could make it longer
+            self._deadline.at_limit()
         self._lock = threading.Lock()  # of the deadline
         self._asked_again = False
         self.refused = False  # the database answered a beat: this token holds nothing
@@ -61,6 +66,11 @@ class Hold:
         self._beating = False
         self._closed = False
         self._left = False
+
+    @property
+    def ttl(self) -> timedelta:
+        """What was granted: what was asked for, or less."""
+        return self._ttl
 
     @property
     def held(self) -> bool:
@@ -86,6 +96,12 @@ class Hold:
         """Until when (by ``clock``) it is ours if no further beat is answered."""
         with self._lock:
             return self._deadline.ends_at
+
+    @property
+    def ending(self) -> str:
+        """Why it is lost at its end, if no beat is answered until then."""
+        with self._lock:
+            return self._deadline.at_end
 
     def check(self) -> None:
         why = self._why_lost()
@@ -256,11 +272,41 @@ def acquire(
                     break
             sleep(delay)
         if not claim.claimed:
-            raise Denied(claim)
-        return Hold(session, claim, asking.granted_from, ttl)
+            raise _denied(session, claim)
+        granted, cut = _granted(session, claim, ttl)
+        return Hold(session, claim, asking.granted_from, granted, cut=cut)
     except BaseException:
         session.close()
         raise
+
+
+def _denied(session: Session, claim: Claim) -> Denied:
+    """Said aloud when nobody will do the work; with the last error, where this role may read it."""
+    error = None
+    if claim.reason == "exhausted":
+        with suppress(Exception):
+            error = session.call(ANSWER_SECONDS, lambda conn: functions.last_error(conn, claim))
+    denied = Denied(claim, error)
+    logger.log(logging.WARNING if claim.reason in ALOUD else logging.INFO, "denied: %s", denied)
+    return denied
+
+
+def _granted(session: Session, claim: Claim, asked: timedelta) -> tuple[timedelta, bool]:
+    """The ttl that holds, and whether it was cut to the job's or scope's max_hold.
+
+    If it looks cut, a renewal tells, which refuses a ttl above max_hold: it may also be the database's clock
+    that has gone back.
+    """
+    ttl = timedelta(seconds=seconds_granted(claim, asked.total_seconds()))
+    if asked - ttl <= asked / 50:  # no more than it takes to make a token
+        return ttl, False
+    try:
+        session.call(ANSWER_SECONDS, lambda conn: functions.renew_lease(conn, claim.token, asked))
+    except (InvalidArgument, HoldLimit):
+        return ttl, True
+    except UNKNOWN:
+        return ttl, False
+    return asked, False
 
 
 def one_line(error: BaseException) -> str:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS = 10.0  # a claim that takes longer is cut off: unknown
 PATIENCE_SECONDS = 3.0  # how long an unknown answer is asked for again
+_TOKENS_SINCE = 1_735_689_600  # 2025-01-01 00:00 UTC
+ALOUD = frozenset({"exhausted", "late"})  # denials after which nobody will do the work
 MAY_CHANGE = frozenset({"held", "overlap", "backoff", "ahead"})  # denials that are worth waiting for
 
 
@@ -27,6 +29,17 @@ def backoff(first: float, longest: float) -> Iterator[float]:
     while True:
         yield delay * random.uniform(0.5, 1.0)
         delay = min(delay * 2, longest)
+
+
+def seconds_granted(claim: Claim, asked: float) -> float:
+    """How long a grant lasts: what was asked for, unless the database has cut it to max_hold.
+
+    A token counts milliseconds since 2025 in units of 4096, so it tells when the grant was made, or a little
+    later. (Much later only where the database's clock has gone back since an older grant.)
+    """
+    assert claim.token is not None
+    assert claim.expires_at is not None
+    return min(asked, claim.expires_at.timestamp() - _TOKENS_SINCE - claim.token // 4096 / 1000)
 
 
 def attempt_seconds(left: float) -> float:
@@ -92,7 +105,7 @@ class Deadline:
     def __init__(self, sent: float, ttl: float) -> None:
         self._ttl = ttl
         self._margin = min(ttl / 10, 5.0)
-        self._at_end = "the database did not confirm it in time"
+        self.at_end = "the database did not confirm it in time"  # why it will be lost, if it is
         self.lost: str | None = None  # why
         self._count_from(sent)
 
@@ -102,7 +115,7 @@ class Deadline:
 
     def held(self, now: float) -> bool:
         if self.lost is None and now >= self.ends_at:
-            self.lost = self._at_end
+            self.lost = self.at_end
         return self.lost is None
 
     def give_up(self, why: str) -> None:
@@ -115,5 +128,5 @@ class Deadline:
 
     def at_limit(self) -> None:
         """It cannot be renewed further: no more beats, and the end stays."""
-        self._at_end = "max_hold is reached"
+        self.at_end = "max_hold is reached"
         self.beat_at = math.inf

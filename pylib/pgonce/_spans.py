@@ -26,6 +26,9 @@ def span(value: Span, name: str) -> timedelta:
     """A duration from ``timedelta``, ``"90s"``, ``"1h 30 minutes"``, ``"00:05:00"`` or ``"5"`` (seconds)."""
     if isinstance(value, timedelta):
         return value
+    check_kind(value, name)
+    if value.lstrip().startswith("-"):
+        raise InvalidArgument(f"{name}: {value} is negative", hint='Say how long from now, such as "90s".')
     try:
         if clock := _CLOCK.fullmatch(value):
             hours, minutes, seconds = clock.groups()
@@ -39,6 +42,13 @@ def span(value: Span, name: str) -> timedelta:
         f'{name}: "{value}" is not a duration',
         hint='Say "90s", "5 minutes" or "1h 30m"; months and years have no length.',
     )
+
+
+def check_kind(value: object, name: str) -> None:
+    """``TypeError`` for what is neither text nor a timedelta: of a number nobody knows the unit."""
+    if not isinstance(value, timedelta | str):
+        kind = type(value).__qualname__
+        raise TypeError(f"{name}: a timedelta or a text such as '60s' is needed, not the {kind} {value!r}")
 
 
 def interval(value: Span) -> str:

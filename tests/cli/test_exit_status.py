@@ -183,12 +183,16 @@ def only_line(capsys: pytest.CaptureFixture[str]) -> str:
         ([*WINDOW, "--"], "put -- and the command"),
         (["window", "--", "touch", "{ran}"], "JOB"),
         (["window", "a", "b", "c", "--", "touch", "{ran}"], "unrecognized arguments: c"),
+        (["window", "a", "*", "*", "*", "*", "*", "--", "touch", "{ran}"], "put it in quotes: '*/10"),
         ([*WINDOW, "--frobnicate", "--", "touch", "{ran}"], "unrecognized arguments: --frobnicate"),
         ([*WINDOW, "--tt", "60s", "--", "touch", "{ran}"], "unrecognized arguments: --tt"),
         ([*WINDOW, "--ttl", "soon", "--", "touch", "{ran}"], 'argument --ttl: "soon" is not a duration'),
         ([*WINDOW, "--ttl", "1 month", "--", "touch", "{ran}"], "argument --ttl"),
         ([*WINDOW, "--ttl", "0s", "--", "touch", "{ran}"], "ttl"),
-        ([*WINDOW, "--wait", "-5s", "--", "touch", "{ran}"], "argument --wait"),
+        ([*WINDOW, "--wait", "-5s", "--", "touch", "{ran}"], "argument --wait: -5s is negative"),
+        ([*WINDOW, "--wait=-5s", "--", "touch", "{ran}"], 'argument --wait: "-5s" is negative'),
+        ([*LEASE, "--ttl", "1h", "--max-hold", "30m", "--", "touch", "{ran}"], "--ttl 01:00:00 is above"),
+        (["window", "job", "--", "touch", "{ran}"], "Give SCHEDULE '0 3 * * *' (and --timezone)"),
         ([*WINDOW, "--kill-after", "21s", "--", "touch", "{ran}"], "--kill-after"),
         ([*WINDOW, "--denied-exit", "256", "--", "touch", "{ran}"], "argument --denied-exit"),
         ([*WINDOW, "--window-start", "yesterday", "--", "touch", "{ran}"], "argument --window-start"),
@@ -221,6 +225,37 @@ def test_wrong_usage(
     assert says in only_line(capsys)
     assert not ran.exists()
     assert conn.execute("select from pgonce.runs").fetchall() == []
+
+
+# -- said aloud ------------------------------------------------------------------------------------
+
+
+def test_what_nobody_will_do_is_said(run: Run, conn: Conn, clock: Clock) -> None:
+    """Case 74: exit 75 and a line, also without -v. Seen to fail: silent."""
+    clock.set("2030-01-01 00:00Z")
+    pgonce.define_job(conn, "job", "@yearly", max_attempts=3, start_deadline="1 hour")
+    for _ in range(3):
+        pgonce.mark_failed(conn, pgonce.claim_window(conn, "job").token, "no paper", retry_in="0")
+    done = run("window", "job", "--", "true")
+    assert done.returncode == 75
+    assert done.stderr == (
+        "pgonce: denied: job 2030-01-01T00:00:00Z: exhausted after 3 attempts; the last one: no paper\n"
+    )
+    clock.set("2031-01-01 02:00Z")
+    done = run("window", "job", "--", "true")
+    assert done.returncode == 75
+    assert done.stderr == "pgonce: denied: job 2031-01-01T00:00:00Z: late, its start_deadline is over\n"
+
+
+def test_max_hold(run: Run, conn: Conn) -> None:
+    """Case 71: a ttl that nobody named is cut. Seen to fail (64)."""
+    pgonce.define_job(conn, "job", "@yearly", max_hold="30s")
+    pgonce.define_job(conn, "scope", max_hold="30s")
+    assert run("window", "job", "--", "true").returncode == 0
+    assert run("key", "scope", "k", "--kill-after", "20s", "--", "true").returncode == 0
+    assert run("lease", "x", "--max-hold", "30s", "--", "true").returncode == 0
+    runs = conn.execute("select expires_at - claimed_at as ttl from pgonce.runs").fetchall()
+    assert [row["ttl"].total_seconds() for row in runs] == [30, 30]
 
 
 # -- wrong database --------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import pickle
 import sys
 import threading
 import time
@@ -448,6 +449,109 @@ def test_a_pool_of_one_that_the_work_uses(dsn: str) -> None:
 def test_anything_else_is_refused(dsn: Any) -> None:
     with pytest.raises(TypeError, match="dsn: a connection string"), pgonce.lease(dsn, "x"):
         pytest.fail("there is no connection")
+
+
+# -- max_hold, durations ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["window", "operation"])
+def test_a_ttl_that_the_job_cuts(dsn: str, conn: Conn, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Case 71. The holder's own deadline is that of what was granted, and no beat is sent in vain.
+
+    Seen to fail: with the ttl asked for, it believed to hold it for a minute.
+    """
+    pgonce.define_job(conn, "thing", "@yearly" if kind == "window" else None, max_hold="1 second")
+
+    def work() -> None:
+        with BLOCKS[kind](dsn) as held:
+            assert 0.9 < held._hold.ttl.total_seconds() < 1.01
+            wait_until(lambda: not held.held)
+            held.check()
+
+    with pytest.raises(pgonce.NotHeld, match="max_hold is reached"):
+        work()
+    assert all("is lost: max_hold is reached" in message for message in caplog.messages)
+
+
+def test_the_database_s_clock_has_gone_back(dsn: str, clock: Clock) -> None:
+    """The token then tells of a later instant than the grant's, which looks as if the ttl was cut."""
+    clock.set("2030-06-01 12:00Z")
+    with pgonce.window(dsn, "thing", "@yearly"):
+        pass
+    clock.set("2030-06-01 11:00Z")
+    start = datetime(2028, 1, 1, tzinfo=timezone.utc)
+    with pgonce.window(dsn, "thing", "@yearly", window_start=start) as run:
+        assert run._hold.ttl == timedelta(seconds=60)
+        assert run.held
+
+
+def test_the_default_ttl_of_a_lease_is_at_most_its_max_hold(dsn: str, conn: Conn) -> None:
+    """Case 71. Seen to fail: ttl 00:01:00 is above max_hold."""
+    with pgonce.lease(dsn, "x", max_hold="30s"):
+        assert value(conn, "select expires_at - acquired_at from pgonce.leases") == timedelta(seconds=30)
+    with pgonce.lease(dsn, "x", max_hold="0"):  # none
+        assert value(conn, "select expires_at - acquired_at from pgonce.leases") == timedelta(seconds=60)
+    assert pgonce.exclusive("x", dsn=dsn, max_hold=timedelta(seconds=30))(lambda: "ran")() == "ran"
+    with pytest.raises(pgonce.InvalidArgument, match=r"ttl .* is above max_hold"):
+        pgonce.exclusive("x", dsn=dsn, ttl="1m", max_hold="30s")(lambda: "ran")()
+
+
+def test_a_number_is_no_duration(dsn: str, conn: Conn) -> None:
+    for number in (60, 60.5, True):
+        needed = r"a timedelta or a text such as '60s' is needed"
+        with pytest.raises(TypeError, match=f"ttl: {needed}"), pgonce.lease(dsn, "x", ttl=number):  # type: ignore[arg-type]
+            pytest.fail("seconds, or minutes?")
+        with pytest.raises(TypeError, match=f"wait: {needed}"), pgonce.lease(dsn, "x", wait=number):  # type: ignore[arg-type]
+            pytest.fail("seconds, or minutes?")
+        with pytest.raises(TypeError, match=f"min_hold: {needed}"):
+            pgonce.acquire_lease(conn, "x", "1m", min_hold=number)  # type: ignore[arg-type]
+
+
+def test_a_text_that_is_no_duration_is_told_with_its_argument(dsn: str, conn: Conn) -> None:
+    refused = pytest.raises(pgonce.InvalidArgument, match='ttl: "abc" is not a duration')
+    with refused, pgonce.lease(dsn, "x", ttl="abc"):
+        pytest.fail("how long?")
+    refused = pytest.raises(pgonce.InvalidArgument, match="wait: -1s is negative")
+    with refused, pgonce.lease(dsn, "x", wait="-1s"):
+        pytest.fail("how long?")
+    for text in ("abc", "1 fortnight", "99999999999999999999 days"):
+        with pytest.raises(pgonce.InvalidArgument, match=f'max_hold: "{text}" is not a duration'):
+            pgonce.acquire_lease(conn, "x", "1m", max_hold=text)
+
+
+# -- said aloud ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_exhausted_is_a_warning(
+    dsn_for: Callable[[str], str], conn: Conn, caplog: pytest.LogCaptureFixture, *, reads: bool
+) -> None:
+    """Case 74: nobody will do that work. With the last error for those who may read it."""
+    if reads:
+        pgonce.grant_reader(conn, "worker")
+    pgonce.define_job(conn, "nightly", "@yearly", max_attempts=2)
+    dsn = dsn_for("worker")
+    for _ in range(2):
+        token = pgonce.claim_window(conn, "nightly").token
+        pgonce.mark_failed(conn, token, "ValueError: paper\njam", retry_in="0")
+    assert pgonce.every("@yearly", job="nightly", dsn=dsn)(lambda: "ran")() is None
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "exhausted after 2 attempts" in record.message
+    assert ("ValueError: paper jam" in record.message) is reads
+    with pytest.raises(pgonce.Denied) as denied, pgonce.window(dsn, "nightly"):
+        pytest.fail("it is exhausted")
+    assert denied.value.last_error == ("ValueError: paper\njam" if reads else None)
+    assert pickle.loads(pickle.dumps(denied.value)).last_error == denied.value.last_error
+
+
+def test_late_is_a_warning(dsn: str, conn: Conn, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    clock.set("2030-01-01 00:00Z")
+    pgonce.define_job(conn, "nightly", "@yearly", start_deadline="1 hour")
+    clock.set("2030-01-01 01:00:01Z")
+    assert pgonce.every("@yearly", job="nightly", dsn=dsn)(lambda: "ran")() is None
+    (record,) = caplog.records
+    assert (record.levelname, "start_deadline is over" in record.message) == ("WARNING", True)
 
 
 # -- decorators ------------------------------------------------------------------------------------

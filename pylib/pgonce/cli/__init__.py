@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import logging
 import os
 import re
@@ -95,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _explain(error: Exception) -> str:
     """One line: what is wrong, and what to do."""
     if isinstance(error, Error):
-        return " ".join(error.message.split()) + (f" ({error.hint})" if error.hint else "")
+        return _in_options(" ".join(error.message.split()) + (f" ({error.hint})" if error.hint else ""))
     if isinstance(error, schema.SchemaError):
         return str(error).partition("\n")[0].rstrip(",")
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
@@ -103,6 +104,17 @@ def _explain(error: Exception) -> str:
     if isinstance(error, psycopg.OperationalError) and error.sqlstate is None:
         return f"no database: {one_line(error)} (see --dsn, PGONCE_DSN, or libpq's PGHOST and its like)"
     return one_line(error)
+
+
+def _in_options(text: str) -> str:
+    """What the database calls by the names of its arguments, by those of our options."""
+    text = re.sub(r"\b(schedule|job|scope|key|name) => ", lambda match: match[1].upper() + " ", text)
+    text = re.sub(r"\b(timezone|owner) => ", r"--\1 ", text)
+    return re.sub(
+        r"(?<![-\w.])(ttl|slots|timezone|fingerprint|max_hold|min_hold|window_start)\b",
+        lambda match: "--" + match[1].replace("_", "-"),
+        text,
+    )
 
 
 class _Parser(argparse.ArgumentParser):
@@ -114,6 +126,8 @@ class _Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
+        if self.prog.endswith(" window") and re.match("unrecognized arguments: [^-]", message):
+            message += "; SCHEDULE is one argument, so put it in quotes: '*/10 * * * *'"
         raise UsageError(f"{message} (see {self.prog} --help)")
 
 
@@ -131,6 +145,9 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     if command is None:
         return parser.parse_args(argv)
     end = argv.index("--") if "--" in argv else len(argv)
+    for option, following in itertools.pairwise(argv[1:end]):
+        if option.startswith("--") and re.match("-[0-9]", following):  # argparse would miss an argument
+            command.error(f"argument {option}: {following} is negative")
     args = command.parse_intermixed_args(argv[1:end])
     args.argv = argv[end + 1 :]
     if args.runs_command != bool(args.argv):
@@ -206,8 +223,8 @@ def _add_running(command: argparse.ArgumentParser, run: Callable[[argparse.Names
         "--ttl",
         metavar="SPAN",
         type=_span,
-        default=timedelta(seconds=60),
-        help="how long it stays ours without a heartbeat (default: 60s); one is sent every third of it",
+        help="how long it stays ours without a heartbeat (default: 60s); one is sent every third of it; "
+        "cut to the job's max_hold",
     )
     add("--owner", metavar="TEXT", help="a label for people (default: host:pid and the client's address)")
     add(
@@ -274,7 +291,8 @@ def _span(text: str) -> timedelta:
     try:
         return span(text, "")
     except InvalidArgument as error:
-        raise argparse.ArgumentTypeError(f'"{text}" is not a duration such as 90s, 5m or "1h 30m"') from error
+        fault = "is negative" if text.lstrip().startswith("-") else "is not a duration"
+        raise argparse.ArgumentTypeError(f'"{text}" {fault}; write it as 90s, 5m or "1h 30m"') from error
 
 
 def _instant(text: str) -> datetime:

@@ -14,6 +14,7 @@ import psycopg
 
 from .. import _functions as functions
 from .. import schema
+from .._blocks import DEFAULT_TTL
 from .._claim import Claim, utc_text
 from .._connection import Conn
 from .._errors import Denied, NotHeld
@@ -79,8 +80,9 @@ def lease(args: Namespace) -> int:
 
 
 def _run(args: Namespace, ask: Ask) -> int:
-    kill_after = min(_KILL_AFTER, args.ttl / 6) if args.kill_after is None else args.kill_after
-    if kill_after > args.ttl / 3:
+    if args.ttl is None:
+        args.ttl = min(DEFAULT_TTL, getattr(args, "max_hold", None) or DEFAULT_TTL)
+    if args.kill_after is not None and args.kill_after > args.ttl / 3:
         raise UsageError(
             "--kill-after: at most a third of --ttl, so that the command ends before anybody else is granted"
         )
@@ -88,7 +90,6 @@ def _run(args: Namespace, ask: Ask) -> int:
         try:
             hold = acquire(dsn, _after_check(ask), args.ttl, args.wait, signals.pause)
         except Denied as denied:
-            logger.info("denied: %s", denied)
             if args.denied_exit is not None:
                 return int(args.denied_exit)
             return 0 if denied.claim.reason in _NO_NEED else DENIED
@@ -97,6 +98,10 @@ def _run(args: Namespace, ask: Ask) -> int:
         if args.dsn == EMBEDDED:
             env["PGONCE_DSN"] = dsn  # what the command asks for is the same server, not one more
         with closing(hold):
+            if args.kill_after is None:
+                kill_after = min(_KILL_AFTER, hold.ttl / 6)
+            else:
+                kill_after = min(args.kill_after, hold.ttl / 3)
             return _work(hold, args.argv, env, kill_after.total_seconds(), signals)
 
 
@@ -182,9 +187,7 @@ def _supervise(command: Command, hold: Hold, kill_after: float, signals: Signals
         if kill_at is None:
             too_late = hold.ends_at - kill_after
             if now >= too_late:
-                hold.give_up(
-                    "the database did not confirm it, and the command needs the rest of the time to end"
-                )
+                hold.give_up(f"{hold.ending}, and the command needs the rest of the time to end")
             if not hold.held or command.status is not None:  # lost, or it ended and left something behind
                 kill_at = min(now + kill_after, hold.ends_at)
                 command.end(signal.SIGTERM)
