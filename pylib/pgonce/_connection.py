@@ -25,6 +25,7 @@ T = TypeVar("T")
 
 ENCODING = "UTF8"
 _CONNECT_SECONDS = 5
+_SETTINGS = "select set_config('client_encoding', %s, false), set_config('application_name', %s, false)"
 
 
 class NotReplicated(psycopg.OperationalError):
@@ -39,30 +40,50 @@ UNKNOWN = (psycopg.OperationalError, psycopg.InterfaceError)
 def connect(dsn: Dsn) -> Conn:
     """A connection of our own, autocommit and in UTF-8 (in SQL_ASCII text would come back as bytes).
 
-    A pool lends its settings, never one of its connections.
+    A pool lends its settings and its ``configure``, never one of its connections.
     """
-    ours: dict[str, Any] = {"autocommit": True, "prepare_threshold": None, "client_encoding": ENCODING}
     if isinstance(dsn, str):
-        settings: dict[str, Any] = {"fallback_application_name": f"{socket.gethostname()}:{os.getpid()}"}
-        if "connect_timeout" not in conninfo_to_dict(dsn) and "PGCONNECT_TIMEOUT" not in os.environ:
-            settings["connect_timeout"] = _CONNECT_SECONDS
-        return psycopg.connect(dsn, **ours, **settings)
+        return psycopg.connect(dsn, **_settings(dsn, {}))
     pools = sys.modules.get("psycopg_pool")
     if pools is not None and isinstance(dsn, pools.ConnectionPool):
         conninfo = dsn.conninfo() if callable(dsn.conninfo) else dsn.conninfo
         kwargs = dsn.kwargs() if callable(dsn.kwargs) else dsn.kwargs
-        conn: Conn = dsn.connection_class.connect(conninfo, **{**(kwargs or {}), **ours})
+        conn: Conn = dsn.connection_class.connect(conninfo, **_settings(conninfo, kwargs or {}))
+        configure = getattr(dsn, "_configure", None)
+        if configure is not None:
+            configure(conn)
+            _make_ours(conn)
         return conn
     if callable(dsn):
         made = dsn()
         if isinstance(made, psycopg.Connection):
-            made.autocommit = True
-            made.execute(f"set client_encoding to {ENCODING}")
+            _make_ours(made)
             return made
     raise TypeError(
         "dsn: a connection string, a psycopg_pool.ConnectionPool, or a function without arguments "
         "that returns a psycopg.Connection is needed"
     )
+
+
+def _settings(conninfo: str, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """What a connection of ours is made with: what it was told, but for what we need."""
+    told = {**conninfo_to_dict(conninfo), **kwargs}
+    settings: dict[str, Any] = {"fallback_application_name": _name()}
+    if "connect_timeout" not in told and "PGCONNECT_TIMEOUT" not in os.environ:
+        settings["connect_timeout"] = _CONNECT_SECONDS
+    ours = {"autocommit": True, "prepare_threshold": None, "client_encoding": ENCODING}
+    return {**settings, **kwargs, **ours}
+
+
+def _make_ours(conn: Conn) -> None:
+    """The same of a connection that somebody else has made or changed, as far as that can be done now."""
+    conn.autocommit = True
+    name = conn.info.parameter_status("application_name") or _name()
+    conn.execute(_SETTINGS, (ENCODING, name))
+
+
+def _name() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 class Session:

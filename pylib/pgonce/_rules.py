@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ._claim import Claim
 
-ANSWER_SECONDS = 10.0  # a claim that takes longer is cut off: unknown
+ANSWER_SECONDS = 10.0  # a request that takes longer is cut off: unknown
 PATIENCE_SECONDS = 3.0  # how long an unknown answer is asked for again
 _TOKENS_SINCE = 1_735_689_600  # 2025-01-01 00:00 UTC
 ALOUD = frozenset({"exhausted", "late"})  # denials after which nobody will do the work
@@ -43,8 +43,11 @@ def seconds_granted(claim: Claim, asked: float) -> float:
 
 
 def attempt_seconds(left: float) -> float:
-    """When to cut off a request: after half of what is left, so that another fits, but not before 2 s."""
-    return max(0.0, min(left, max(left / 2, 2.0)))
+    """When to cut off a request: after half of what is left, so that another fits, but not before 2 s.
+
+    At the latest after ANSWER_SECONDS: a firewall may have dropped the connection without a word.
+    """
+    return max(0.0, min(left, max(left / 2, 2.0), ANSWER_SECONDS))
 
 
 class Asking:
@@ -56,7 +59,8 @@ class Asking:
 
     def __init__(self, now: float, wait: float = 0.0) -> None:
         self._wait_until = now + wait
-        self._polls = backoff(0.1, 2.0)
+        self._eager_until = now + 30.0
+        self._polls = backoff(0.1, 0.5)
         self._new_question()
 
     def _new_question(self) -> None:
@@ -91,6 +95,9 @@ class Asking:
         if claim.claimed or claim.reason not in MAY_CHANGE or now >= self._wait_until:
             return None
         self._new_question()
+        if now >= self._eager_until:
+            self._eager_until = math.inf
+            self._polls = backoff(2.0, 2.0)
         return min(next(self._polls), self._wait_until - now)
 
     def _again(self, now: float) -> float | None:

@@ -31,6 +31,11 @@ class Proxy:
         self.lose_reply_to: bytes | None = None
         self.lost = 0
         self.connections = 0
+        self._dropped = 0  # so many connections, the first ones, are silent for ever
+
+    def drop(self) -> None:
+        """As a firewall that forgets: what is connected now gets no answer any more, and is not told."""
+        self._dropped = self.connections
 
     def __enter__(self) -> Proxy:
         self._threads[0].start()
@@ -47,15 +52,15 @@ class Proxy:
             if _readable(self._listener):
                 client, _ = self._listener.accept()
                 self.connections += 1
-                self._threads.append(threading.Thread(target=self._serve, args=(client,)))
+                self._threads.append(threading.Thread(target=self._serve, args=(client, self.connections)))
                 self._threads[-1].start()
 
-    def _serve(self, client: socket.socket) -> None:
+    def _serve(self, client: socket.socket, number: int) -> None:
         reset_at_reply = False
         with client, socket.create_connection(self._server) as server:
             while not self._closed.is_set():
                 for source in _readable(client, server):
-                    if self.silent:
+                    if self.silent or number <= self._dropped:
                         self._closed.wait(0.02)
                         continue
                     data = source.recv(65536)

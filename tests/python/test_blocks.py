@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import os
 import pickle
+import socket
 import sys
 import threading
 import time
@@ -17,6 +19,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 from psycopg_pool import ConnectionPool
 
 import pgonce
@@ -449,6 +452,47 @@ def test_a_pool_of_one_that_the_work_uses(dsn: str) -> None:
 def test_anything_else_is_refused(dsn: Any) -> None:
     with pytest.raises(TypeError, match="dsn: a connection string"), pgonce.lease(dsn, "x"):
         pytest.fail("there is no connection")
+
+
+def settings_of(conn: Conn) -> dict[str, Any]:
+    """Of the session that keeps the lease."""
+    (row,) = conn.execute("""
+        select a.application_name from pg_stat_activity a
+        where a.datname = current_database() and a.query like '%acquire_lease%' and a.pid <> pg_backend_pid()
+    """).fetchall()
+    return row
+
+
+@pytest.mark.parametrize("way", ["text", "pool", "function"])
+@pytest.mark.parametrize("named", [True, False])
+def test_our_connections_have_a_name(dsn: str, conn: Conn, way: str, *, named: bool) -> None:
+    """host:pid, unless they have one of their own."""
+    if named:
+        dsn = make_conninfo(dsn, application_name="mine")
+    with ConnectionPool(dsn, min_size=0, max_size=1, open=True) as pool:
+        ways: dict[str, Any] = {"text": dsn, "pool": pool, "function": lambda: psycopg.connect(dsn)}
+        with pgonce.lease(ways[way], "x"):
+            assert settings_of(conn)["application_name"] == (
+                "mine" if named else f"{socket.gethostname()}:{os.getpid()}"
+            )
+
+
+def test_a_pool_s_configure_is_honoured(dsn: str, conn: Conn) -> None:
+    """And cannot take away what we need."""
+    configured: list[psycopg.Connection[Any]] = []
+
+    def configure(one: psycopg.Connection[Any]) -> None:
+        one.execute("set application_name = 'configured'")
+        one.execute("set client_encoding = 'SQL_ASCII'")
+        one.commit()
+        one.autocommit = False
+        configured.append(one)
+
+    with ConnectionPool(dsn, min_size=0, max_size=1, configure=configure, open=True) as pool:
+        with pgonce.lease(pool, "x"):
+            assert settings_of(conn)["application_name"] == "configured"
+            assert pool.get_stats().get("connections_num", 0) == 0  # none of its own was taken
+        assert len(configured) == 1
 
 
 # -- max_hold, durations ---------------------------------------------------------------------------

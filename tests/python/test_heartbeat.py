@@ -388,3 +388,28 @@ def test_logging_says_nothing_when_all_is_well(
     with pgonce.lease(dsn, "x", ttl="600ms"):
         next_beat(conn)
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize("kind", ["lease", "operation"])
+def test_a_connection_that_was_silently_dropped(
+    dsn: str, conn: Conn, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Case 79: the end is told on a new connection after ANSWER_SECONDS, shortened here.
+
+    Seen to fail: it waited for half of the hour that was left.
+    """
+    monkeypatch.setattr(_rules, "ANSWER_SECONDS", 0.3)
+    with Proxy(dsn) as proxy:
+        block = (
+            pgonce.lease(proxy.dsn, "x", ttl="1 hour")
+            if kind == "lease"
+            else pgonce.operation(proxy.dsn, "x", "k", ttl="1 hour")
+        )
+        with block:
+            assert proxy.connections == 1
+            proxy.drop()
+        assert proxy.connections == 2
+    if kind == "lease":
+        assert pgonce.acquire_lease(conn, "x", "1s")
+    else:
+        assert pgonce.claim_key(conn, "x", "k", "1s").reason == "done"

@@ -86,6 +86,22 @@ def test_after_a_definite_denial_earlier_doubts_are_over() -> None:
     assert asking.granted_from == 103.0
 
 
+def test_whoever_waits_asks_often_at_first() -> None:
+    """At most every 500 ms, and every 2 s after 30 s. Seen to fail: every 2 s after four seconds."""
+    asking = Asking(now=100.0, wait=600.0)
+    now, delays = 100.0, []
+    while now < 220.0:
+        asking.send(now)
+        delay = asking.answered(denied("held"), now)
+        assert delay is not None
+        delays.append((now - 100.0, delay))
+        now += delay
+    assert max(delay for waited, delay in delays if waited < 30.0) <= 0.5
+    late = [delay for waited, delay in delays if waited >= 30.0]
+    assert min(late) >= 1.0
+    assert 1.5 < max(late) <= 2.0
+
+
 def test_a_request_is_cut_off() -> None:
     asking = Asking(now=100.0)
     assert asking.send(100.0) == ANSWER_SECONDS
@@ -131,7 +147,10 @@ def test_at_max_hold_there_are_no_more_beats_and_the_end_stays() -> None:
     assert deadline.lost == "max_hold is reached"
 
 
-@pytest.mark.parametrize(("left", "seconds"), [(40.0, 20.0), (4.0, 2.0), (3.0, 2.0), (1.5, 1.5), (-1.0, 0.0)])
+@pytest.mark.parametrize(
+    ("left", "seconds"),
+    [(3600.0, 10.0), (20.0, 10.0), (16.0, 8.0), (4.0, 2.0), (3.0, 2.0), (1.5, 1.5), (-1.0, 0.0)],
+)
 def test_a_stuck_request_leaves_time_for_another(left: float, seconds: float) -> None:
     assert attempt_seconds(left) == seconds
 

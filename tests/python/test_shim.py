@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pgonce
+from pgonce._connection import _SETTINGS
 
 PACKAGE = Path(pgonce.__file__).parent
 ELSEWHERE = ("schema.py", "_embedded.py", "demo")  # which install, and play
@@ -40,7 +41,7 @@ def test_statements_call_functions_and_read_views() -> None:
         if STATEMENT.match(text)
     ]
     assert found == [
-        ("_connection.py", "set client_encoding to "),  # of a connection that a function has made for us
+        ("_connection.py", _SETTINGS),  # of a connection that a function has made for us
         ("_functions.py", "select has_table_privilege('pgonce.runs', 'select')"),
         ("_functions.py", "select error from pgonce.runs where"),
         ("_functions.py", "select * from pgonce."),
