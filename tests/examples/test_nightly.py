@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 import pgonce.demo
+from pgonce._embedded import find_bindir
 from pgonce.demo._check import TABLE
 from tests.helpers import ROOT, Clock, Conn, call, psql, value, wait_until
 
@@ -100,9 +102,27 @@ def test_overtaken_in_the_middle_it_writes_nothing(
     assert run_of(conn) == {"state": "running", "attempt": 2}
 
 
-def test_the_readme_quotes_it() -> None:
-    blocks = re.findall(r"^```\w*\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    quotes = [block for block in blocks if "\\gset" in block and "\\if" in block]
-    assert quotes, "README.md shows no script with \\gset and \\if"
-    for quote in quotes:
-        assert quote in NIGHTLY.read_text()
+def readme_blocks() -> list[str]:
+    text = (ROOT / "README.md").read_text()
+    return re.findall(r"^```\w*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def test_the_readme_quotes_it(dsn_for: Callable[[str], str], conn: Conn, tmp_path: Path) -> None:
+    """Case 75: the quote itself, run by psql -f and without -v, stops with 3 at a window it does not hold.
+
+    Seen to fail: without ON_ERROR_STOP it went on, and ended with 0.
+    """
+    (quote,) = [block for block in readme_blocks() if "\\gset" in block and "\\if" in block]
+    assert quote in NIGHTLY.read_text()
+    script = tmp_path / "quoted.sql"
+    script.write_text(quote)
+
+    def run() -> int:
+        command = [str(find_bindir() / "psql"), "-X", "-f", str(script), dsn_for("worker")]
+        return subprocess.run(command, capture_output=True, check=False).returncode
+
+    other = call(conn, "claim_window", job="nightly", schedule="0 3 * * *", timezone="Europe/Berlin")
+    assert run() == 3
+    call(conn, "mark_failed", token=other["token"], retry_in="0")
+    assert [run(), run()] == [0, 0]
+    assert reports(conn) == 1
